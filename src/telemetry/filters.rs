@@ -213,7 +213,7 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
 
 /// Former paths of modules that have moved; accepted for one version. A module that also has a new name stands before the folder it
 /// was in.
-const MOVED_MODULES: [(&str, &str); 20] = [
+const MOVED_MODULES: [(&str, &str); 22] = [
     ("tributary::worker::access", "tributary::logins::access"),
     ("tributary::worker::arbiter", "tributary::connect::config_writer"),
     ("tributary::worker::classes::record", "tributary::records::plugin"),
@@ -222,6 +222,10 @@ const MOVED_MODULES: [(&str, &str); 20] = [
     ("tributary::worker::grants", "tributary::logins"),
     ("tributary::worker::herder::snapshots", "tributary::connect::herder::runs"),
     ("tributary::worker::herder", "tributary::connect::herder"),
+    ("tributary::worker::ingest::cache", "tributary::webhooks::ingest::receiver_cache"),
+    ("tributary::worker::ingest::follow", "tributary::webhooks::ingest::config_watcher"),
+    ("tributary::worker::ingest::notes", "tributary::webhooks::ingest::state_notes"),
+    ("tributary::worker::ingest::openings", "tributary::webhooks::ingest::topic_readiness"),
     ("tributary::worker::ingest", "tributary::webhooks::ingest"),
     ("tributary::worker::ledger", "tributary::state::state_topic"),
     ("tributary::worker::reconciler", "tributary::webhooks::reconciler"),
@@ -311,10 +315,7 @@ mod tests {
                 "tributary::logins=debug,tributary::publish",
             ),
             ("tributary::worker::ingest::gaps=off", "tributary::webhooks::ingest::gaps=off"),
-            (
-                "tributary::worker::herder::snapshots=off,tributary::worker::supervisor::keeper",
-                "tributary::connect::herder::runs=off,tributary::connect::supervisor::instance_runner",
-            ),
+            ("tributary::worker::ingest::follow=off", "tributary::webhooks::ingest::config_watcher=off"),
         ] {
             assert_eq!(with_log_targets(filter), named);
         }

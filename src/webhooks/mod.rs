@@ -1,20 +1,53 @@
 //! Webhooks: everything between a delivery and an event topic. Nothing acknowledged is lost, and every delivery is answered in time.
 //!
 //! ```text
-//! request ─▶ receiver ── receivers: whose address?   404
-//!               │        body, budget: read it       408, 413, 503
-//!               │        signature: verify it        401
+//! request ─▶ receiver ── receivers: whose address?   404 another path or method; 503 faulty, or not loaded yet
+//!               │        body, budget: read it       400, 408, 413, 503
+//!               │        signature: verify it        401; an unknown connector gets it after the same work
+//!               ├─ valid, but too large ─▶ gap ─▶ 413
 //!               ▼
-//!           delivery ─▶ parts, one for each partition queue
+//!           delivery ─ Acknowledge ─▶ state topic ─▶ 200
+//!               │ parts, one for each partition queue
 //!               ▼
-//!            intake ─▶ deduplicate ─▶ partition queue ─▶ encode ─▶ producer ─▶ Kafka acknowledges ─▶ 200
-//!                                         └ no report in time ─▶ spool (fsync) ─▶ 200;  drain ─▶ producer
-//!                                                                   └ neither in time ─▶ 503
+//!            intake ─▶ deduplicate ─▶ encode ─▶ partition queue ─▶ producer ─▶ Kafka acknowledges ─▶ 200
+//!                                                  │ behind           │ no report in time
+//!                                                  └───────┬──────────┘
+//!                                                          ▼
+//!                                                       spool (fsync) ─▶ 200;  drain ─▶ producer
+//!                                                          └ not in time either ─▶ 503
 //!
-//! ingest         runs the two on every worker: listeners, configurations, topics, gaps, heartbeats
+//! ingest         runs receiver and intake on every worker: listeners, configurations, topics, gaps, heartbeats
 //! subscriptions  decides what to ask the provider for, without I/O
 //! reconciler     asks it: the task of a WebhookSource
 //! ```
+//!
+//! The way of one accepted accounting delivery, from its connection to the answer, with Kafka reachable. Outside this module each crate
+//! and each neighboring module is one stop:
+//!
+//! | # | Stop | Does |
+//! |---|---|---|
+//! | 1 | crate `server` | accepts the connection, stamps the arrival of the head |
+//! | 2 | `receiver/request.rs` | routes the path; at the end answers 200 |
+//! | 3 | `receivers/mod.rs` | finds the connector |
+//! | 4 | `signature.rs` | reads the signature header, hashes, compares |
+//! | 5 | `receiver/budget.rs` | counts the bytes of the body and its hashing |
+//! | 6 | `receiver/body.rs` | reads the body within its time and limit |
+//! | 7 | `delivery/mod.rs` | makes parts of the body |
+//! | 8 | crate `model` | parses the event |
+//! | 9 | `intake/in_flight.rs` | lets each part into its queue, waits for its report |
+//! | 10 | `intake/dedup.rs` | is this the first delivery with its id? |
+//! | 11 | `ingest/topic_readiness.rs` | knows that topics and schemas are ready |
+//! | 12 | `intake/encode.rs` | asks for the bytes of the record |
+//! | 13 | `publish`, with `avro` | makes them |
+//! | 14 | `delivery/memory.rs` | counts the bytes of the part |
+//! | 15 | `intake/partition_queue.rs` | numbers the part and keeps its order |
+//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report |
+//! | 17 | crate `kafka` | sends it with an idempotent producer, reports that all replicas have it |
+//! | 18 | `intake/publish_errors.rs` | Kafka takes records of the topic |
+//! | 19 | `receivers/delivery_stats.rs` | counts the delivery for its subscription |
+//! | 20 | crate `base` | counts it in the metrics |
+//!
+//! 20 stops: 15 files here, 4 crates and one neighboring module.
 
 pub mod receiver;
 pub mod receivers;

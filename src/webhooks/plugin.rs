@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_cannot_be_used_gives_no_tasks_and_shows_no_value() {
+    fn an_unusable_configuration_gives_no_tasks_and_shows_no_value() {
         let mut config = webhook_config();
         config.insert("accounting.secret".into(), "${env:NOT_SET}hunter2".into());
 

@@ -1,8 +1,8 @@
 //! HMAC-SHA256 over the exact bytes of a body, before anything else reads them.
 //!
-//! A header must decode to exactly 32 bytes; anything longer, shorter, repeated or not hexadecimal is no signature. Every secret is
-//! tried, also after a match, and compared in constant time, so that the time of an answer reveals nothing about secrets. Bodies are
-//! hashed as they arrive.
+//! A header must decode to exactly 32 bytes; anything longer, shorter, repeated or not hexadecimal is no signature. Every secret of a
+//! group is tried, also after a match, and compared in constant time, so that the time of an answer reveals nothing about secrets. Bodies
+//! are hashed as they arrive.
 
 use std::{collections::BTreeSet, fmt, iter};
 

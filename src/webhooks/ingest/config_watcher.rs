@@ -111,7 +111,7 @@ impl ConfigWatcher {
             for connector in
                 references.stale.iter().filter(|name| !self.parts.faults.borrow().contains_key(*name))
             {
-                tracing::info!(connector, "what it refers to has changed, and counts from now on");
+                tracing::info!(connector, "references resolved to new values; applying them");
             }
             if tail.is_some() {
                 self.parts.receivers.set_partial(false);

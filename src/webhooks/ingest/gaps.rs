@@ -245,7 +245,7 @@ impl GapFile {
         if is_known || content.gaps.len() >= MAX_WAITING {
             return false;
         }
-        tracing::error!(connector, cause = cause.name(), detail, "deliveries may be missing: a gap is open");
+        tracing::error!(connector, cause = cause.name(), "opened gap {}: {detail}", gap.gap.id());
         content.gaps.push(gap);
         true
     }

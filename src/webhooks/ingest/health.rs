@@ -43,7 +43,7 @@ impl IngestStatus {
             .then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", ErrorChain(&refusal)))
     }
 
-    /// What Kafka does not take, by connector. Of those that are gone only as long as something of anybody waits.
+    /// Topics to which Kafka takes no records, by connector. Those of a deleted connector count only while the spool has entries.
     fn publish_errors(&self) -> impl Iterator<Item = (String, String)> {
         let known: BTreeSet<String> =
             self.receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
@@ -90,7 +90,7 @@ impl IngestStatus {
                 "entries": totals.entries,
                 "bytes": totals.bytes,
                 "oldest_seconds": totals.oldest_age.map(|age| age.as_secs()),
-                // Taken up by a restart; counted above by nothing.
+                // The next start opens these; their entries are not counted above.
                 "unopened": folders(&unopened),
                 "moved_aside": folders(&aside),
                 "of_other_versions": { "entries": totals.foreign.entries, "bytes": totals.foreign.bytes },

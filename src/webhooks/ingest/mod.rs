@@ -9,7 +9,7 @@
 //!
 //! | File | Does |
 //! |---|---|
-//! | `service.rs` | starts the parts, watches them, stops them |
+//! | `service/` | starts the parts, watches them, stops them |
 //! | `config_watcher.rs`, `receiver_configs/`, `receiver_cache.rs` | from configurations to receivers, with a file for a start without Kafka |
 //! | `topic_readiness.rs` | topics and schema ids of each connector |
 //! | `gaps.rs` | deliveries that may be missing, on disk until Kafka has the gap |
@@ -28,15 +28,19 @@
 //!
 //! Stop: listeners, so that what was taken is answered; then the intake until two seconds before the end; then the spool.
 
-mod config_watcher;
-mod gaps;
-mod health;
-mod heartbeat;
-mod receiver_cache;
-mod receiver_configs;
 mod service;
-mod state_notes;
+
+mod config_watcher;
+mod receiver_configs;
+
+mod receiver_cache;
 mod topic_readiness;
+
+mod gaps;
+mod heartbeat;
+mod state_notes;
+
+mod health;
 
 pub use self::service::Error;
 pub(crate) use self::{

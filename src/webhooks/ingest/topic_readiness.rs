@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! connectors ─▶ one opening each: topics, schema ids ─ retried until it works ─▶ ReadyTopics ─▶ the intake
-//! spool (a connector that is gone, or was another) ─▶ an opening of what the prefix has ┘
+//! spool, of a deleted connector or one with other topics now ─▶ an opening of the topics that exist ┘
 //! ```
 //!
 //! - Nothing is produced before its topic is known to exist: producers create none.
@@ -211,7 +211,7 @@ impl Readiness for TopicReadiness {
         for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {
             tracing::warn!(
                 connector = &*context.connector,
-                "topics of the connector are gone, and are opened again"
+                "topics of the connector do not exist any more; recreating them"
             );
             *slot = self.slot(Arc::clone(&slot.opening));
         }

@@ -2,7 +2,7 @@
 //!
 //! One drain for each queue, a few at a time. A batch is read, sent and awaited as a whole before the next one is read, so a
 //! failure leaves nothing behind it in flight. What is published is removed from the spool; what failed stays there.
-//! A queue whose partition does not answer keeps its batch and yields its turn, so that other queues continue. A drain that panics
+//! A queue one of whose Kafka partitions does not answer keeps its batch and yields its turn, so that others continue. A drain that panics
 //! is restarted; records in memory stay in the queue until they are published.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
@@ -20,10 +20,10 @@ use base::{
 };
 
 use super::{
-    IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
+    IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart, encode,
     in_flight::InFlight,
     partition_queue::{DrainWork, Handed},
-    producer::{self, PartReport, PendingReports, ProducerFactory},
+    producer::{PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
     spool::{Batch, Entry},
@@ -85,7 +85,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         let built =
             self.producers.get().filter(|built| producer.is_none_or(|number| number == built.number))?;
         let (id, content) = delivery.read_again(positions);
-        let records = producer::records(&ready, delivery, content)?;
+        let records = encode::records(&ready, delivery, content)?;
         let (reports, handed) = self.producers.send(&built, records)?;
         Some(Sending { producer: built.number, id, reports, handed })
     }
@@ -112,11 +112,7 @@ async fn run<S: ProducerFactory>(shared: Arc<IntakeState<S>>, queue: Arc<NamedQu
     // What a queue's lock holds is never left half changed.
     while AssertUnwindSafe(drain(&shared, &queue)).catch_unwind().await.is_err() {
         let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
-        tracing::error!(
-            topic = &*queue.id.topic,
-            ?wait,
-            "publishing from the spool has panicked and begins again"
-        );
+        tracing::error!(topic = &*queue.id.topic, ?wait, "the drain panicked; restarting it");
         if shared.tasks.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
             return;
         }

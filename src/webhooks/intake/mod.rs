@@ -8,15 +8,18 @@
 //!
 //! | File | Step |
 //! |---|---|
-//! | `in_flight.rs` | deduplicates a delivery, lets its parts into their queues, sees them through, answers |
+//! | `in_flight.rs` | lets the parts of a delivery into their queues, sees them through, answers |
+//! | `dedup.rs` | which deliveries came before |
+//! | `encode.rs` | the records of a part as bytes; dead letters |
 //! | `partition_queue.rs` | the order of one queue: direct or behind |
-//! | `producer.rs` | encodes records, hands them to the current producer, collects its reports |
+//! | `producer.rs` | hands records to the current producer, collects its reports |
+//! | `publish_errors.rs` | topics to which Kafka takes no records, for `/health` |
 //! | `drain.rs` | publishes what a queue has in the spool and in memory |
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
 //!   answered 200.
-//! - [`Intake::take`] always answers before [`Times::last`]: with the report or the spool by [`Times::deadline`], and with
-//!   [`DeliveryOutcome::Late`] if not even the spool has answered by then.
+//! - [`Intake::take`] answers by [`Times::last`] at the latest. At [`Times::deadline`] a part without a report gets a copy in the spool; at
+//!   [`Times::last`] a delivery that neither Kafka nor the spool has confirmed is answered [`DeliveryOutcome::Late`].
 //! - Order per queue: the head of `partition_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
 //! - What Kafka or the schema refuses permanently goes to the dead letters, with its bytes, and then counts as published.
 //! - A delivery that was taken is never abandoned: its request completes it, and a task does once the request has its answer
@@ -26,10 +29,15 @@
 //!
 //! On stop everything without a report is stored, then the producer gets the time that is left.
 
-mod drain;
 mod in_flight;
+
+mod dedup;
+mod encode;
 mod partition_queue;
 mod producer;
+mod publish_errors;
+
+mod drain;
 #[cfg(test)]
 mod tests;
 
@@ -54,8 +62,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use base::retry::BackoffPolicy;
 use model::Moment;
 
-pub use self::producer::{KafkaProducers, ProducerFactory, PublishError, Readiness, ReadyTopics};
-use self::{in_flight::Dedup, partition_queue::PartitionQueue, producer::PublishErrors};
+use self::{dedup::Dedup, partition_queue::PartitionQueue, publish_errors::PublishErrors};
+pub use self::{
+    encode::{Readiness, ReadyTopics},
+    producer::{KafkaProducers, ProducerFactory},
+    publish_errors::PublishError,
+};
 use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
 use crate::spool::{self, Lane as SpoolKey, Spool};
 
@@ -85,11 +97,15 @@ pub type Accept =
     Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
 
 /// How long deliveries may take, from the head of their request.
+///
+/// The provider waits five seconds for an answer. The receiver gives the body the first one and a half of them
+/// ([`Options::body_time`](super::receiver::Options)). Kafka has until `deadline`, one second after the latest end of the body. The spool
+/// then has one and a half seconds until `last`. The last second is left for the way of the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// Time until the spool gets a copy, if Kafka has not reported.
     pub deadline: Duration,
-    /// Time until the answer is given in any case.
+    /// Time until the answer is [`DeliveryOutcome::Late`] if neither Kafka nor the spool has confirmed.
     pub last: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! One queue's order: what flies, what must be sent again, and whether new records go straight to Kafka or behind the spool.
+//! One queue's order: which records are in flight, which must be sent again, and whether new records go straight to Kafka or behind the spool.
 //!
 //! A queue is *direct* or *behind*. Direct: a record is handed to the producer under the queue's lock, in the order of the
 //! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
@@ -9,14 +9,14 @@
 //!    and without a message time-out, keeps it in the log.
 //! 3. A queue goes behind for everything after some number and stays so until the drain has sent all of it: no record can
 //!    overtake one in the spool, because nothing is sent directly meanwhile.
-//! 4. The drain starts only when nothing flies, so everything before is decided: it is in Kafka, or it waits in `again` or in
+//! 4. The drain starts only when nothing is in flight, so everything before is decided: it is in Kafka, or it waits in `again` or in
 //!    the spool under its own number. It takes the lowest number first, and nothing above one whose append is under way.
 //! 5. Coming back to direct happens under the lock, and only by sending there all that is left: what enters next comes after.
-//! 6. What flies at one time in a queue flies through one producer. A new one is used once everything is decided that went
-//!    through the old one.
+//! 6. All records of a queue that are in flight at one time went through one producer. A new one is used once all records of the old
+//!    one are decided.
 //!
 //! A record that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
-//! that for a cause that passes (it retries in place), and what Kafka refuses for good goes to the dead letters.
+//! that for a cause that passes (it retries in place), and what Kafka refuses permanently goes to the dead letters.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -41,12 +41,23 @@ pub(super) struct PartitionQueue<I> {
     bell: Notify,
 }
 
+/// The marks of a queue on the line of its sequence numbers:
+///
+/// ```text
+///  published                │ to be published           │ to be published
+///                           │ from the spool            │ from `tail` or the spool
+/// ──────────┼───────────────┼───────────────────────────┼───────────────────────┼──▶
+///      resend_from       drained                    uncovered                newest
+/// ```
+///
+/// `resend_from` is nearly always `None`; otherwise the next read starts there and not at `drained`. The queue can become direct once
+/// `drained` has reached `uncovered`, because then `tail` has all the rest.
 #[derive(Debug)]
 struct QueueState<I> {
     mode: QueueMode,
     /// Sent directly and not reported yet, with the time they were sent.
     in_flight: BTreeMap<u64, Instant>,
-    /// The producer through which these fly.
+    /// The producer through which these were sent.
     producer: u64,
     /// Failed, to be sent again from memory; kept until they are published.
     again: BTreeMap<u64, Arc<I>>,
@@ -54,13 +65,13 @@ struct QueueState<I> {
     appending: BTreeSet<u64>,
     /// The last ones that entered behind, in sequence, without a gap up to the newest.
     tail: VecDeque<(u64, Arc<I>)>,
-    /// The highest number that is in the spool and not in `tail`.
+    /// The highest number that may be in the spool and is not in `tail`.
     uncovered: u64,
     /// The highest number that entered behind.
     newest: u64,
-    /// Everything in the spool up to here has been sent and settled.
+    /// Everything up to here has been published.
     drained: u64,
-    /// But for something after this number, which the next read of the drain must find.
+    /// A record after this number was left in the spool: the next read starts here, below `drained`.
     resend_from: Option<u64>,
 }
 
@@ -89,9 +100,9 @@ pub(super) enum Handed {
 pub(super) struct DrainWork<I> {
     /// To be sent again from memory, by number.
     pub(super) again: BTreeMap<u64, Arc<I>>,
-    /// The spool is to be read after this number.
+    /// The read of the spool starts after this number.
     pub(super) after: u64,
-    /// And up to this one: all up to there is in the spool, or never will be.
+    /// The last number to publish: no append up to it is under way any more.
     pub(super) up_to: u64,
 }
 
@@ -219,7 +230,7 @@ impl<I> PartitionQueue<I> {
         wanted
     }
 
-    /// What is to be done, once nothing flies. The tail may have been given back to direct meanwhile by `send`, which hands
+    /// What is to be done, once nothing is in flight. The tail may have been given back to direct meanwhile by `send`, which hands
     /// a record to a producer (to the named one, if any) and returns which: then the drain is over, and `None`.
     pub(super) async fn work<T>(
         &self,
@@ -284,7 +295,7 @@ impl<I> QueueState<I> {
     }
 
     /// Makes the queue direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
-    /// sent flies from here on, and what could not be stays for the next time.
+    /// sent is in flight from here on, and what could not be stays for the next time.
     fn come_back<T>(
         &mut self,
         send: &mut impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,

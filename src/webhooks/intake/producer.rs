@@ -1,23 +1,17 @@
-//! From a delivery to Kafka: its records as bytes, the current producer, and what the reports of a part say together.
+//! The current producer, and what the reports of a part say together.
 //!
-//! The producer is built when first needed, and rebuilt once it has failed fatally. [`PublishErrors`] holds the topics to which Kafka
-//! takes no records, for `/health`: a failed report adds its topic, the next success removes it. Nothing waits for it: the queue and its
-//! drain decide when a record is sent again. It logs when a topic starts to fail, when the cause changes, and when it recovers.
+//! The producer is built when first needed, and rebuilt once it has failed fatally.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     future::Future,
-    iter,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use base::{
@@ -25,102 +19,14 @@ use base::{
     retry::{Backoff, ErrorChain, Retry},
 };
 use kafka::{Kafka, Persisted, Producer, ProducerOptions};
-use model::{EncodedRecord, Error as ModelError, Origin, Outgoing};
+use model::{EncodedRecord, Origin};
 
-use super::{PUBLISH_BACKOFF, partition_queue::Handed};
-use crate::{
-    publish::{DeadLetters, Failure, Preparer, PublishStage},
-    webhooks::{
-        dead_letter,
-        delivery::{Delivery, DeliveryContext},
-    },
+use super::{
+    PUBLISH_BACKOFF,
+    encode::{PreparedRecord, RecordKind},
+    partition_queue::Handed,
 };
-
-/// What it takes to write for a connector.
-#[derive(Clone)]
-pub struct ReadyTopics {
-    /// Makes records.
-    pub preparer: Preparer,
-    /// Makes dead letters.
-    pub dead_letters: DeadLetters,
-}
-
-/// Knows whether the topics and schemas of a connector are ready. Tests replace it.
-pub trait Readiness: Send + Sync {
-    /// What it takes to write for the connector that received this; `None` while its topics or schemas are not ready, and while it is
-    /// paused.
-    fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>>;
-
-    /// The topics of this are gone: looks for them, or creates them, again.
-    fn recheck(&self, context: &DeliveryContext);
-
-    /// Returns when the answer may have changed.
-    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
-
-/// A record for Kafka.
-#[derive(Debug)]
-pub(super) struct PreparedRecord {
-    pub(super) record: EncodedRecord,
-    pub(super) kind: RecordKind,
-}
-
-/// What a record counts as once Kafka has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordKind {
-    /// An event.
-    Value,
-    /// A dead letter, or the first piece of one; for an error of this class.
-    Letter(PublishStage, &'static str),
-    /// Another piece.
-    Piece,
-}
-
-/// The records of a part; `None`: not possible now, try again later. What the schema refuses becomes a dead letter.
-pub(super) fn records(
-    ready: &ReadyTopics,
-    delivery: &Delivery,
-    content: Result<Vec<Outgoing>, ModelError>,
-) -> Option<Vec<PreparedRecord>> {
-    let outgoing = match content {
-        Ok(outgoing) => outgoing,
-        Err(error) => {
-            let failure = Failure::new(PublishStage::Read, error.class(), &error);
-            return Some(letters(ready, delivery, None, &failure, 1));
-        }
-    };
-    let mut records = Vec::with_capacity(outgoing.len());
-    let mut refused = Vec::new();
-    for record in outgoing {
-        match ready.preparer.prepare(&record) {
-            Ok(record) => records.push(PreparedRecord { record, kind: RecordKind::Value }),
-            Err(error) if error.retry().is_retriable() => return None,
-            Err(error) => refused.push((record, Failure::new(PublishStage::Convert, error.class(), &error))),
-        }
-    }
-    if let Some((record, failure)) = refused.first() {
-        // Each letter has the whole body, so one is enough for several refused records.
-        let meant = (refused.len() == 1).then_some(record);
-        records.extend(letters(ready, delivery, meant, failure, 1));
-    }
-    Some(records)
-}
-
-/// The dead letter of a delivery, ready to be sent; see [`dead_letter::records`].
-pub(super) fn letters(
-    ready: &ReadyTopics,
-    delivery: &Delivery,
-    meant: Option<&Outgoing>,
-    failure: &Failure,
-    pieces: usize,
-) -> Vec<PreparedRecord> {
-    let topic = meant.map(|record| ready.preparer.topic_name(record.topic));
-    let meant = meant.map(|record| &*record.meta.id).zip(topic.as_deref());
-    let records = dead_letter::records(&ready.dead_letters, delivery, meant, failure, pieces);
-    let first = iter::once(RecordKind::Letter(failure.stage, failure.class));
-    let kinds = first.chain(iter::repeat(RecordKind::Piece));
-    records.into_iter().zip(kinds).map(|(record, kind)| PreparedRecord { record, kind }).collect()
-}
+use crate::publish::PublishStage;
 
 /// Builds producers and uses them: Kafka's, or those of a test.
 pub trait ProducerFactory: Send + Sync + 'static {
@@ -182,7 +88,7 @@ impl ProducerFactory for KafkaProducers {
 
     async fn flush(&self, sink: &Producer, limit: Duration) {
         if let Err(error) = sink.flush(limit).await {
-            tracing::info!(%error, "what is not published is in the spool");
+            tracing::info!(%error, "flush did not finish; unpublished deliveries stay in the spool");
         }
     }
 
@@ -360,65 +266,4 @@ fn acknowledged(kind: RecordKind, sent_at: Instant) {
         RecordKind::Piece => return,
     }
     metrics::published_after(sent_at.elapsed());
-}
-
-/// A topic to which Kafka takes no records of a connector.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublishError {
-    /// Its name.
-    pub connector: String,
-    /// The topic they are for.
-    pub topic: String,
-    /// The first of them was reported then.
-    pub since: SystemTime,
-    /// What Kafka said last.
-    pub cause: String,
-}
-
-/// All of them. There are no more than connectors have topics.
-#[derive(Debug, Default)]
-pub(super) struct PublishErrors {
-    /// Whether there are any: nearly never, and asked for every record.
-    any: AtomicBool,
-    known: Mutex<BTreeMap<(String, String), PublishError>>,
-}
-
-impl PublishErrors {
-    /// Kafka did not take a record.
-    pub(super) fn failed(&self, connector: &str, topic: &str, error: &kafka::Error) {
-        let cause = ErrorChain(error).to_string();
-        let mut known = self.known.lock();
-        let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| PublishError {
-            connector: connector.to_owned(),
-            topic: topic.to_owned(),
-            since: SystemTime::now(),
-            cause: String::new(),
-        });
-        if trouble.cause != cause {
-            tracing::warn!(
-                connector,
-                topic,
-                error = cause,
-                "Kafka does not take records; they are kept and sent again"
-            );
-        }
-        trouble.cause = cause;
-        self.any.store(true, Ordering::Relaxed);
-    }
-
-    /// Kafka took one.
-    pub(super) fn acknowledged(&self, connector: &str, topic: &str) {
-        if !self.any.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut known = self.known.lock();
-        if known.remove(&(connector.to_owned(), topic.to_owned())).is_some() {
-            tracing::info!(connector, topic, "Kafka takes records again");
-        }
-        self.any.store(!known.is_empty(), Ordering::Relaxed);
-    }
-
-    pub(super) fn all(&self) -> Vec<PublishError> {
-        self.known.lock().values().cloned().collect()
-    }
 }

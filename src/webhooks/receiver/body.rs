@@ -2,7 +2,7 @@
 //!
 //! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`OVERSIZED_READ_FACTOR`] times the limit, so
 //! that a valid delivery that is too large is distinguished from a forged one. Invoicing bodies above the limit are refused at once:
-//! that way forged bodies cost no hashing, and the provider pauses a hook whose deliveries are refused, which opens a gap.
+//! that way forged bodies cost no hashing beyond the limit, and the provider pauses a hook whose deliveries are refused, which opens a gap.
 
 use std::{collections::BTreeMap, future::poll_fn, pin::Pin};
 

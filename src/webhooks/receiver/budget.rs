@@ -11,8 +11,8 @@
 //! - Hashing takes tokens from a bucket of the source address; time and valid signatures give them back. A source with an empty bucket
 //!   is answered 503 with `Retry-After` before anything is hashed; the provider repeats a delivery after that.
 //! - A source is an IPv4 address or an IPv6 /64; behind `webhook.proxies` it is the address that the proxy forwarded.
-//! - A full bucket is dropped: a sender whose deliveries verify takes no memory once they are answered. At most [`MAX_SOURCES`] buckets
-//!   are kept; above that the fullest is dropped, which costs the least protection.
+//! - A bucket that a valid signature fills up is dropped: a sender whose deliveries are all valid has no bucket between them. At most
+//!   [`MAX_SOURCES`] buckets are kept; above that full ones are dropped, or the fullest, which costs the least protection.
 
 use std::{
     collections::HashMap,
@@ -52,7 +52,7 @@ pub(super) struct ReceiverBudget {
 impl ReceiverBudget {
     pub(super) fn new(unverified_limit: usize, verified_limit: usize, hash_limit: HashLimit) -> Arc<Self> {
         let (unverified, sources) = (AtomicUsize::new(0), SourceBudgets::new(hash_limit));
-        // Full at its limit, not above it.
+        // `has_room` includes its limit, and there is no room at this one.
         let verified = DeliveryMemory::new(verified_limit.saturating_sub(1));
         Arc::new(Self { unverified_limit, unverified, verified, sources })
     }

@@ -1,8 +1,10 @@
-//! The public routes: each request is answered in time, 200 only once its delivery is durable.
+//! The public routes: each request is answered in time, and a delivery gets 200 only once it is durable.
 //!
 //! ```text
-//! head ─▶ route ─▶ room for a body ─▶ body: hashed as it arrives, kept up to its limit ─▶ signature ─▶ Delivery ─▶ intake ─▶ 200
-//!           └ 404      └ 503              └ 408, 413, 503                                     └ 401, 503               └ 503
+//! head ─▶ route ─▶ source, header ─▶ room for a body ─▶ body: hashed as it arrives ─▶ signature ─▶ Delivery ─▶ intake ─▶ 200
+//!           └ 404, 503  └ 401             └ 503             └ 400, 408, 413, 503          └ 401, 413, 503   │        └ 503
+//!                                                                                   Acknowledge ─▶ state topic ─▶ 200
+//!                                                                                                      └ 503
 //! ```
 //!
 //! | Route | Answer |
@@ -11,18 +13,24 @@
 //! | `POST /api/webhooks/incoming/{segment}/{hook}`, the own address of a hook such as `customer-created` | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}`, the address that hooks may share | as drawn |
 //! | `GET` to either invoicing address with `?echo=GUID` | the GUID, and never anything but a GUID |
+//! | `GET` to either invoicing address without exactly one GUID | 400 |
 //! | `GET` to an unknown segment, anything else | 404 |
 //!
-//! - The raw bytes are verified, whatever their type or encoding. A body is hashed with at most two secrets, the current and the
-//!   previous one. Only at the shared address, which names no hook, the body says which secrets to try first.
+//! - An Acknowledge of a connector that manages its subscriptions gets 200 only once it is in Kafka, otherwise 503. If the connector does
+//!   not manage them, it gets 200 in any case.
+//! - The raw bytes are verified, whatever their type or encoding. An accounting body, and one at the own address of a hook, is hashed with
+//!   at most two secrets, the current and the previous one. The shared address names no hook: there the secrets of the entity that the
+//!   body names are tried first, at most six, then all others if the body has at most 32 KiB.
 //! - Hashing is bounded for each source address that sends no valid signature: [`Options::hash_limit`].
 //! - Only the echo has a body, no answer sets a cookie, and none gives a reason. A sender that may not deliver gets 401, whatever the
 //!   reason; an unknown connector gets it after the same work, so that answers do not show which connectors exist. Only a sender with
-//!   the secret learns that a connector is stopped. Exception: where the secret is not available on this worker, every sender gets
-//!   503, because the provider disables an address that answers 401.
+//!   the secret learns that a connector is stopped.
+//! - Both refusals can come before the body is read: 401 for a source address that is not listed or a missing signature, 503 where the
+//!   secret is not available on this worker or the configurations are not loaded, because the provider disables an address that answers
+//!   401.
 //! - Memory is bounded: unverified bodies by [`Options::unverified_bytes`], a quarter of which is reserved for small bodies; deliveries
 //!   that wait for their outcome by [`Options::verified_bytes`]. Above either limit new requests are answered 503 before their body is
-//!   read. A body that has been read is never refused for lack of memory.
+//!   read. A body that grows beyond the first limit while it is read is refused too; one that has been read is not.
 //! - A body must arrive within [`Options::body_time`] after the request's head. The rest of the time belongs to the intake.
 //!
 //! A sender that hangs up loses its answer, not its delivery: the intake completes what it was given.
@@ -37,10 +45,12 @@ use model::{AccountingResource, InvoicingHook};
 pub use self::{budget::HashLimit, request::router};
 use super::receivers::DeliveryStats;
 
-mod body;
-mod budget;
-mod echo;
 mod request;
+
+mod budget;
+
+mod body;
+mod echo;
 
 /// How requests are treated.
 #[derive(Debug, Clone)]

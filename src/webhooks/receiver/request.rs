@@ -249,7 +249,7 @@ impl RequestHandler {
         if is_free {
             held.allow_free();
         }
-        // The head is held as long as the body and may be larger.
+        // The head counts too, because it may be larger than the body. Both are released before `refuse` discards the rest of a body.
         if !held.grow(weight(&head.headers)) {
             return Err(unread(RefusalReason::Shed, body));
         }

@@ -1,4 +1,4 @@
-use model::{InvoicingAction, InvoicingEntity};
+use model::{AccountingResource, InvoicingAction, InvoicingEntity, Target, Traffic};
 
 use super::*;
 use crate::config::{Providers, WebhookSource};

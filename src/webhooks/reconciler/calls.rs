@@ -1,7 +1,7 @@
 //! Calls to the provider, and what their answers mean for a plan.
 //!
-//! What comes back is an [`CallOutcome`] in any case. Where the failure is about more than the one thing that was asked for, it is also a
-//! [`CallStop`]: the whole loop waits, or a person has to come.
+//! Every call has a [`CallOutcome`]. A failure that concerns other calls too is also a [`CallStop`]: the whole loop waits, or the task
+//! fails until an operator acts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,10 +46,10 @@ pub(super) struct ProviderCalls {
 }
 
 impl ProviderCalls {
-    /// Of a connector that keeps subscriptions.
+    /// The APIs that the configuration names; none if the connector does not manage subscriptions.
     ///
     /// # Errors
-    /// What it takes to reach the provider is not usable here.
+    /// A setting that is needed to reach the provider cannot be used on this worker.
     pub(super) fn new(access: &ApiAccess, connector: &str, source: &WebhookSource) -> Result<Self, Failure> {
         let mut calls = Self { source: Arc::new(source.clone()), accounting: None, invoicing: None };
         let Some(provider) = source.provider.as_ref().filter(|_| source.manage_subscriptions) else {
@@ -189,7 +189,7 @@ impl ProviderCalls {
     }
 }
 
-const NO_ID: &str = "the provider has not told its id";
+const NO_ID: &str = "the provider has not given its id";
 
 /// Why a call has no answer.
 enum CallError {

@@ -1,12 +1,12 @@
 //! Keeps the provider's subscriptions as a connector declares them: the task of a `WebhookSource`.
 //!
 //! ```text
-//! configuration, ledger, memory ─▶ plan ─▶ commit its changes ─▶ calls, at most four at once:
+//! configuration, state topic, memory ─▶ plan ─▶ commit its changes ─▶ calls, at most four at once:
 //!        commit `before` ─▶ lease? ─▶ call the provider ─▶ settle ─▶ commit, with the next `before`
-//! until there is nothing to do but wait
+//! repeated until no call is due
 //! ```
 //!
-//! [`webhooks::subscriptions`](crate::webhooks::subscriptions) plans calls and settles outcomes; this room does the I/O.
+//! [`webhooks::subscriptions`](crate::webhooks::subscriptions) plans calls and settles outcomes; this module does the I/O.
 //!
 //! | File | Does |
 //! |---|---|
@@ -17,7 +17,7 @@
 //!
 //! - Every commit is fenced by the connector's transactional id, and one comes before every call that creates something: an older
 //!   instance is fenced before it acts. No call starts without the lease, and none ends later than `provider.request.timeout.ms` after
-//!   its plan, which is shorter than an intent is waited for.
+//!   its plan, which is less than the planner waits for the outcome of an intent.
 //! - A commit has been read back before anything follows from it.
 //! - A call in flight is not cancelled by a pause or a change of settings; a stop waits for it for a while.
 //! - References in the configuration are resolved again at an interval, and sooner if a receiver knows a secret that is new here. A
@@ -27,10 +27,11 @@
 //! On failure of one call its target waits; after a failure that concerns more, all targets wait with a growing backoff; a failure that
 //! needs an operator fails the task. Beside accounting, invoicing fails nothing else: its targets show the problem and are retried.
 
-mod calls;
 mod desired;
-mod dry_run;
 mod task;
+
+mod calls;
+mod dry_run;
 
 pub use self::dry_run::{DryRun, DryRunContext, DryRunStep, dry_run};
 pub(crate) use self::task::Reconciler;

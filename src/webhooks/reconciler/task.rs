@@ -59,7 +59,7 @@ pub(crate) struct Reconciler<'a> {
     memory: PlannerMemory,
     /// When it took over, in microseconds since 1970.
     began: i64,
-    /// Number of the last wish that was applied.
+    /// Number of the last command that the memory was reset for.
     wish: u64,
     pace: PlanPace,
 }
@@ -218,7 +218,7 @@ impl<'a> Reconciler<'a> {
                 let (connector, cause) = (&*self.task.connector, gap.cause.name());
                 let target = gap.target.map(|target| target.to_string());
                 let detail = &*gap.detail;
-                tracing::error!(connector, cause, target, detail, "deliveries may be missing: a gap is open");
+                tracing::error!(connector, cause, target, "opened gap {}: {detail}", gap.id());
             }
         }
         Ok(())
@@ -261,7 +261,7 @@ impl<'a> Reconciler<'a> {
         let found = match read(connector, config, &tools.worker.providers, &tools.worker).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::debug!(error = %ErrorChain(&error), "what the configuration refers to cannot be read");
+                tracing::debug!(error = %ErrorChain(&error), "references of the configuration cannot be resolved; trying again");
                 return;
             }
         };
@@ -278,10 +278,16 @@ impl<'a> Reconciler<'a> {
         self.reload.unsettled = None;
         match ProviderCalls::new(&self.task.tools.access, &self.task.connector, &found.source) {
             Ok(calls) => {
-                tracing::info!(connector = &*self.task.connector, "what it refers to has changed");
+                tracing::info!(
+                    connector = &*self.task.connector,
+                    "references resolved to new values; applying them"
+                );
                 (self.calls, self.desired) = (calls, found);
             }
-            Err(error) => tracing::warn!(error = %ErrorChain(&error), "what it refers to now cannot be used"),
+            Err(error) => tracing::warn!(
+                error = %ErrorChain(&error),
+                "new values of references cannot be used; keeping the values before"
+            ),
         }
     }
 
@@ -353,7 +359,11 @@ impl Reconciler<'_> {
             Some(CallStop::Fail(failure)) => Err(failure),
             Some(CallStop::Wait(verdict)) => {
                 let wait = self.pace.backoff.next_wait(verdict).unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
-                tracing::warn!(connector = &*self.task.connector, ?wait, "the provider cannot be asked now");
+                tracing::warn!(
+                    connector = &*self.task.connector,
+                    ?wait,
+                    "the provider cannot be reached; calls wait"
+                );
                 self.pace.pause_until = Instant::now() + wait;
                 Ok(())
             }
@@ -370,7 +380,7 @@ impl Reconciler<'_> {
         for PlannedCall { call, why, .. } in steps {
             failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
             if !(self.task.lease)() {
-                let message = "keep subscriptions: this worker may not act on what it owns any more";
+                let message = "keep subscriptions: the lease of this worker has ended";
                 return Err(Failure::passing("LeaseEnded", message));
             }
             let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
@@ -424,11 +434,11 @@ impl Reconciler<'_> {
         let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
         match outcome {
             CallOutcome::Failed { words, .. } => {
-                tracing::warn!(connector, call = call.name(), target, words, "a call failed");
+                tracing::warn!(connector, call = call.name(), target, words, "call to the provider failed");
             }
             CallOutcome::Done { errors, .. } if !errors.is_empty() => {
                 let words = errors.join("; ");
-                tracing::warn!(connector, call = call.name(), target, words, "the provider refuses");
+                tracing::warn!(connector, call = call.name(), target, words, "the provider refused the call");
             }
             _ => tracing::debug!(connector, call = call.name(), target, ?outcome, "the provider answered"),
         }
@@ -464,7 +474,8 @@ pub(super) async fn read(
     let reading = spawn_blocking(move || {
         DesiredState::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
     });
-    let broken = |_| Err(Failure::passing("InvalidConfiguration", "reading the configuration broke off"));
+    let broken =
+        |_| Err(Failure::passing("InvalidConfiguration", "the thread that reads the configuration panicked"));
     reading.await.unwrap_or_else(broken)
 }
 

@@ -35,7 +35,7 @@ pub enum ProviderCall {
     },
     /// Enable it.
     Enable(Box<Subscription>),
-    /// SubscriptionChange its address to the one in the ledger.
+    /// Changes its address to the one in the ledger.
     Move(Box<Subscription>),
     /// Delete it.
     Delete(Box<Subscription>),

@@ -2,9 +2,9 @@
 //!
 //! # Silence
 //!
-//! A target that sends nothing may be broken although the provider calls its subscription active. For each target the longest silence
-//! that ended within the last two spans is remembered (a week each by default), so that nights and weekends are known after the first. A
-//! silence several times as long is not plausible: a gap is opened, and what happened meanwhile is read again.
+//! A target without deliveries may be broken although the provider calls its subscription active. For each target the longest silence
+//! that ended within the last two learning times (a week each by default) is remembered, so that nights and weekends are known after the
+//! first week. A silence several times as long is not plausible: a gap is opened, and its repair reads the records that may have changed.
 
 use std::collections::BTreeMap;
 

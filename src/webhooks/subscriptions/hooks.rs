@@ -34,18 +34,10 @@ use model::{GapCause, Nonce, Subscription, SubscriptionPhase, Target};
 
 use super::{
     DesiredSubscription, ListedHook, PlanInput, ProviderCall, SubscriptionPlan,
+    history::{NOT_ASKED, NOT_ECHOED, NOT_LISTED, REFUSED},
     settle::{LedgerChanges, is_address, lost, stranger},
 };
 use crate::state::subscriptions::SubscriptionState;
-
-/// The line of history of one that the provider refused to make.
-pub(super) const REFUSED: &str = "the provider refused it";
-/// The provider accepted the call, and did not accept the answer to its echo.
-const NOT_ECHOED: &str = "it is not listed: the receiver's echo was not accepted";
-/// The provider lists the hook and never asked for the echo of its address.
-pub(super) const NOT_ASKED: &str = "no echo was asked for at its address in time";
-/// The call had no answer, and the provider does not list the hook.
-const NOT_LISTED: &str = "given up: it is not listed";
 
 /// The address that a target is to be registered under, by what the provider has refused so far.
 #[must_use]
@@ -149,7 +141,7 @@ fn echoed(ledger: &SubscriptionState, one: &Subscription) -> Option<i64> {
     let Target::Invoicing(hook) = one.target else { return None };
     let slug = hook.slug();
     let shared = one.url.strip_suffix(&slug).and_then(|rest| rest.strip_suffix('/'));
-    // A segment may be named as a hook is.
+    // A segment may have the name of a hook: then its shared address was cut, and no segment is left.
     let is_own = shared.is_some_and(|shared| !shared.ends_with("/incoming"));
     let echo = ledger.echoes.get(if is_own { &*slug } else { "" });
     echo.map(|echo| echo.received_at).filter(|at| at.saturating_add(CLOCK_SLACK) > one.intended_at)

@@ -12,16 +12,30 @@
 //! | `lifecycle.rs`, `plan.rs` | the state of each subscription, and the next call for each target |
 //! | `call.rs` | calls and their outcomes |
 //! | `settle.rs` | what an outcome means for the ledger |
+//! | `history.rs` | lines of history that code looks for later |
 //! | `hooks.rs` | invoicing hooks: addresses, echoes, their list |
-//! | `gaps.rs`, `upkeep.rs` | gaps, silences; what is removed, where the stream starts |
+//! | `gaps.rs`, `upkeep.rs` | gaps, silences; what is removed, since when a stream is complete (`RecordSource` waits for it) |
 //!
-//! The phases of one subscription:
+//! The phases of one subscription, and the gap that a transition opens, unless another subscription of the target covers it:
 //!
-//! ```text
-//! Intended ─ id known ─▶ Awaiting ─ the provider says active ─▶ Active ◀─ enabled ─ Disabled (gap)
-//!    │ never made                │ not accepted in time (gap)      │ gone (gap), or not wanted any more
-//!    └────────────▶ Ended ◀────┴── deleted ── Ending ◀────────────┘
-//! ```
+//! | from | event | to | gap |
+//! |---|---|---|---|
+//! | none | a subscribe call is planned | `Intended` | |
+//! | none, `Intended`, `Ended` | an Acknowledge or delivery comes by its id, with a name and address of ours | `Awaiting` or `Active` | |
+//! | none | the list has a hook with a name and address of ours | `Awaiting` | |
+//! | `Intended` | the call is answered with an id | `Awaiting` | |
+//! | `Intended` | the call is refused, not made, or without an answer for too long | `Ended` | |
+//! | `Intended`, `Ended` | the list has the hook: its echo is missing, it is effective, it is paused | `Awaiting`, `Active`, `Disabled` | |
+//! | `Awaiting` | the provider says active; the hook is listed and effective | `Active` | |
+//! | `Awaiting` | the hook is paused | `Disabled` | |
+//! | `Awaiting` | no receiver accepts it in time | `Ending` | awaiting |
+//! | `Awaiting` | deleted at the provider, or not listed any more | `Ended` | |
+//! | `Active` | the provider disables or pauses it | `Disabled` | disabled |
+//! | `Active` | its address is changed in place | `Awaiting` | moved |
+//! | `Active`, `Disabled` | deleted at the provider, or not listed any more | `Ended` | lost |
+//! | `Disabled` | the provider says active; the hook is not paused any more | `Active` | |
+//! | `Awaiting`, `Active`, `Disabled` | not declared any more, replaced, or impossible to enable | `Ending` | |
+//! | `Ending` | deleted, gone, or not listed any more | `Ended` | |
 //!
 //! - An intent is written before the subscribe call, with a nonce that becomes part of the subscription's name at the provider. If the
 //!   answer is lost, the nonce identifies the subscription: by its Acknowledge, by its deliveries, or in the list of the invoicing API.
@@ -36,16 +50,23 @@
 //!
 //! On failure a target waits with a growing backoff and shows the cause; other targets continue.
 
-mod call;
-mod gaps;
-mod hooks;
+mod wanted;
+
 mod lifecycle;
 mod plan;
+
+mod call;
 mod settle;
+
+pub(super) mod history;
+
+mod hooks;
+
+mod gaps;
+mod upkeep;
+
 #[cfg(test)]
 mod tests;
-mod upkeep;
-mod wanted;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

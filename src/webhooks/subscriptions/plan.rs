@@ -6,9 +6,9 @@ use model::{Fingerprint, ReceiverReport, Subscription, SubscriptionCommandDone, 
 
 use super::{
     DesiredSubscription, PlanInput, PlannedCall, ProviderCall, RetryState, chance, gaps,
-    hooks::{self, NOT_ASKED, is_effective},
+    history::{GIVEN_UP, MOVED, NOT_ASKED},
+    hooks::{self, is_effective},
     lifecycle::Lifecycle,
-    settle::MOVED,
     upkeep,
 };
 use crate::state::subscriptions::SubscriptionChange;
@@ -18,8 +18,6 @@ const ACKNOWLEDGE_POLL: i64 = 5_000_000;
 
 /// Why a subscription is deleted that no receiver accepted in time.
 const OVERDUE: &str = "the provider has waited too long for a receiver to accept it";
-/// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
-const GIVEN_UP: &str = "given up: nothing was heard of it";
 
 /// Most subscriptions of one target: one, its successor, and one whose subscribe call had no answer.
 const MAX_SUBSCRIPTIONS: usize = 3;
@@ -318,11 +316,11 @@ fn surplus(
         let newest = made().max_by_key(|(one, _)| one.intended_at);
         if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|(newest, _)| newest.nonce == one.nonce)
         {
-            return Some("what is declared has changed again");
+            return Some("the configuration changed again");
         }
     }
     if !state.is_alive() {
-        return Some("it sends nothing, and cannot be made to");
+        return Some("it is disabled and cannot be enabled");
     }
     let Some((_, Lifecycle::Active { since: Some(since), .. })) = best else { return None };
     // It may have deliveries to repeat. A hook that waits for its echo may send them too: only the list knows it.
@@ -336,7 +334,7 @@ fn surplus(
         plan.again(until);
         return None;
     }
-    Some("another one stands for it")
+    Some("replaced by an active subscription")
 }
 
 /// Plans what a subscription needs in its state. Returns whether a step of its target is planned or must be awaited.
@@ -377,7 +375,7 @@ fn plan_state(
             let at = checked_at.map_or(now, |checked| checked.saturating_add(every));
             // A wish is done only after every subscription was read.
             let wished = ledger.requests.pending().map(|wish| wish.at);
-            read(input, one, if checked_at < wished { now } else { at }, "how it stands", plan)
+            read(input, one, if checked_at < wished { now } else { at }, "regular check", plan)
         }
         // It was enabled a moment ago, and the provider's answer decides.
         Lifecycle::Disabled { checked_at: None, .. } => read(input, one, now, "whether it is enabled", plan),

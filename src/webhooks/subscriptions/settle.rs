@@ -8,7 +8,8 @@ use model::{
 
 use super::{
     CallOutcome, PlanInput, PlannerMemory, ProviderCall, WebhookSnapshot, chance, gaps,
-    hooks::{REFUSED, listed},
+    history::{ACTIVE, ENABLED, MOVE_ANSWERED, MOVED, REFUSED},
+    hooks::listed,
     lifecycle::MAX_ENABLE_ATTEMPTS,
 };
 use crate::state::subscriptions::SubscriptionChange;
@@ -20,13 +21,8 @@ mod state {
     pub(super) const STATUS: i64 = 7;
 }
 
-/// The line of history of one that has become active.
-const ACTIVE: &str = "active";
-/// And of one that is asked to be somewhere else, which only one is that has been active.
-pub(super) const MOVED: &str = "moved to another address";
-
-/// What is to be written after a call, and what this process remembers from then on. The situation is that of now, with what the
-/// step has written before the call in its ledger.
+/// What is to be written after a call, and what this process remembers from then on. The input is that of now; its ledger contains what
+/// was written before the call.
 #[must_use]
 pub fn settle(
     input: &PlanInput<'_>,
@@ -154,7 +150,7 @@ impl LedgerChanges<'_, '_> {
     }
 }
 
-/// An outcome that is none, for people.
+/// The problem of a call that did not succeed, for people.
 fn words(outcome: &CallOutcome) -> String {
     match outcome {
         CallOutcome::Failed { words, .. } => words.clone(),
@@ -164,7 +160,7 @@ fn words(outcome: &CallOutcome) -> String {
         CallOutcome::Done { state: Some(state), .. } => {
             format!("the provider answered responseState {state}, which is not known here")
         }
-        CallOutcome::Done { .. } => "the provider answered nothing that tells what it did".to_owned(),
+        CallOutcome::Done { .. } => "the provider answered without saying what it did".to_owned(),
         CallOutcome::Gone => "the provider says that there is no such thing".to_owned(),
         CallOutcome::Names(_) | CallOutcome::Seen(_) | CallOutcome::Listed(_) => {
             "the provider answered something else than it was asked for".to_owned()
@@ -242,8 +238,8 @@ fn take_over(one: &mut Subscription, seen: &WebhookSnapshot, acknowledged: Optio
     }
     let differ = !seen.events.is_empty() && seen.events != one.events;
     one.problem = match &one.spelled {
-        Some(url) => Some(format!("the provider has it at {url}, and not where was asked for")),
-        None => differ.then(|| "the provider has it for other events than were asked for".to_owned()),
+        Some(url) => Some(format!("the provider delivers to {url}, which is not the registered address")),
+        None => differ.then(|| "the provider delivers other events than were subscribed to".to_owned()),
     };
     one.acknowledged_at = one.acknowledged_at.max(acknowledged);
 }
@@ -273,7 +269,7 @@ fn read(
     one.last_delivery = input.ledger.last_delivery(&one);
     match (seen.active, one.phase) {
         (Some(true), SubscriptionPhase::Active) => {
-            // What was enabled has stayed so.
+            // It was enabled and has stayed active, so its failed attempts no longer count.
             memory.refused.enable.remove(&one.nonce);
         }
         (Some(true), _) => {
@@ -349,7 +345,7 @@ pub(super) fn stranger(
     application: &str,
     now: i64,
 ) -> Subscription {
-    // Of nothing that is a secret.
+    // No secret has this fingerprint: all are longer.
     let fingerprint = Fingerprint::of("\0");
     Subscription::intended(connector, target, nonce, application, fingerprint, now)
 }
@@ -374,7 +370,7 @@ fn enabled(
             // A success that does not last counts as a failure.
             *tries += 1;
             let mut one = changes.current(one);
-            one.note(now, "enabled");
+            one.note(now, ENABLED);
             // It is read next, and the answer decides.
             one.checked_at = None;
             changes.put(one);
@@ -400,7 +396,7 @@ fn moved(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &Call
     // It is read next, moved or not, which shows its address.
     let mut one = changes.current(one);
     one.checked_at = None;
-    one.note(now, if is_refused { "the move was not answered" } else { "the move was answered" });
+    one.note(now, if is_refused { "the move was not answered" } else { MOVE_ANSWERED });
     changes.put(one);
     !is_refused
 }

@@ -1,4 +1,5 @@
-//! What follows from the ledger alone: which records are removed, and where the stream starts.
+//! What follows from the ledger alone: which records are removed, and since when the stream of a prefix is complete. A `RecordSource`
+//! waits for that start (`records/stream.rs`) before it relies on events alone.
 
 use std::collections::BTreeMap;
 

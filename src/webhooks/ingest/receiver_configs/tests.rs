@@ -23,7 +23,7 @@ fn states(table: &ReceiverConfigs) -> Vec<String> {
 }
 
 #[test]
-fn a_faulty_connector_keeps_its_receiver_in_the_new_target_state() {
+fn a_faulty_connector_keeps_its_receiver_in_its_new_state() {
     let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let broken = [("accounting.secret", "${env:SECRET}"), ("topic.prefix", "other")];
     table.apply(

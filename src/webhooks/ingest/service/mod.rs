@@ -42,7 +42,8 @@ use crate::{
 
 /// Directory of the spool below `state.dir`.
 const SPOOL: &str = "spool";
-/// Acknowledges, echoes and oversized deliveries that may wait to be written; more are counted and dropped.
+/// Acknowledges, echoes and oversized deliveries that may wait to be written, of each kind. More are dropped: Acknowledges are counted and
+/// logged, oversized deliveries logged.
 const NOTE_QUEUE: usize = 1_000;
 /// Part of a stop that is left for the spool.
 const SPOOL_CLOSE_TIME: Duration = Duration::from_secs(2);
@@ -67,8 +68,8 @@ pub enum Error {
     /// The registry cannot be asked.
     #[error("set up the schema registry")]
     Registry(#[source] avro::Error),
-    /// A bug.
-    #[error("read what was received last")]
+    /// A blocking read of `state.dir` panicked.
+    #[error("load the receivers and gaps of the last run: the thread that reads them panicked")]
     Read(#[source] tokio::task::JoinError),
 }
 
@@ -214,10 +215,10 @@ impl Ingest {
             echoed: echoed_receiver,
         };
         let upkeep = vec![
-            ("follower of connectors", tasks.spawn(watcher.run(follows, cancel.clone()))),
-            ("writer of notes", tasks.spawn(notes.run(channels, heartbeat, cancel.clone()))),
-            ("keeper of schema ids", tasks.spawn(readiness.clone().confirm_ids(cancel.clone()))),
-            ("watch over the spool", tasks.spawn(watch_spool_failures(spool.clone(), gaps, cancel.clone()))),
+            ("config watcher", tasks.spawn(watcher.run(follows, cancel.clone()))),
+            ("state notes", tasks.spawn(notes.run(channels, heartbeat, cancel.clone()))),
+            ("schema id refresh", tasks.spawn(readiness.clone().confirm_ids(cancel.clone()))),
+            ("spool watcher", tasks.spawn(watch_spool_failures(spool.clone(), gaps, cancel.clone()))),
         ];
         let (servers, feed) = (Vec::new(), ConfigFeed(Arc::new(feed)));
         Ok(Some(Self { status, servers, feed, upkeep, cancel, tasks, routes }))
@@ -231,7 +232,7 @@ impl Ingest {
     /// Receives through these listeners.
     pub(crate) fn serve(&mut self, servers: Vec<Server>, certificate: Option<JoinHandle<()>>) {
         self.servers = servers;
-        self.upkeep.extend(certificate.map(|watching| ("watch over the certificate", watching)));
+        self.upkeep.extend(certificate.map(|watching| ("webhook certificate watcher", watching)));
     }
 
     /// Where deliveries are received.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::webhooks::intake::{
     DeliveryOutcome,
-    in_flight::{Dedup, DedupTicket, DedupVerdict},
+    dedup::{Dedup, DedupTicket, DedupVerdict},
 };
 
 fn first(seen: &Arc<Dedup>, id: &str) -> DedupTicket {

@@ -130,7 +130,7 @@ async fn beyond_the_memory_deliveries_go_to_the_disk_at_once() {
 }
 
 #[tokio::test]
-async fn a_repeated_delivery_is_published_once_and_a_twin_waits_for_the_first() {
+async fn a_repeated_delivery_is_published_once_and_a_twin_waits() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     bench.broker.hold();
     let first = bench.take("c", "1");
@@ -180,7 +180,7 @@ async fn an_unreadable_body_goes_to_the_dead_letters_as_it_came() {
 }
 
 #[tokio::test]
-async fn two_bodies_are_two_deliveries_though_their_ids_are_one_or_none() {
+async fn two_bodies_are_two_deliveries_even_with_one_id_or_none() {
     let bench = Bench::new().await;
     for id in ["", " ", "00000000-0000-0000-0000-000000000000", "00000000000000000000000000000000", "twice"] {
         let before = bench.broker.records(TOPIC).len();

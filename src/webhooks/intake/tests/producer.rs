@@ -14,7 +14,10 @@ use crate::{
     webhooks::{
         dead_letter,
         delivery::{ApiFamily, Delivery, DeliveryContext},
-        intake::producer::{PublishErrors, ReadyTopics, records},
+        intake::{
+            encode::{ReadyTopics, records},
+            publish_errors::PublishErrors,
+        },
     },
 };
 

@@ -26,7 +26,7 @@ use crate::{
     state::{configs::Properties, state_topic::StateTopics, subscriptions::SubscriptionState},
     webhooks::subscriptions::{
         CallOutcome, DesiredSubscription, ListedHook, PlanInput, PlannerMemory, PollIntervals, ProviderCall,
-        SubscriptionPlan, SubscriptionRules, WebhookSnapshot, plan, settle,
+        SubscriptionPlan, SubscriptionRules, WebhookSnapshot, history::LEFT_BY_CHANGES, plan, settle,
     },
 };
 
@@ -261,7 +261,11 @@ impl DryRunProvider<'_> {
         let is_touched = before.is_none_or(|before| {
             // Only a step that changes something puts such a line there.
             let lines = |one: &model::Subscription| {
-                one.history.iter().filter(|note| ASSUMED.contains(&&*note.what)).map(|note| note.at).max()
+                one.history
+                    .iter()
+                    .filter(|note| LEFT_BY_CHANGES.contains(&&*note.what))
+                    .map(|note| note.at)
+                    .max()
             };
             lines(before) != lines(one)
         });
@@ -298,9 +302,6 @@ impl DryRunProvider<'_> {
         hooks
     }
 }
-
-/// Lines of history that only calls leave which change something.
-const ASSUMED: [&str; 3] = ["enabled", "moved to another address", "the move was answered"];
 
 /// A success, as the document describes it.
 fn assumed(call: &ProviderCall) -> CallOutcome {

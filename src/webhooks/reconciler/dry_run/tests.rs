@@ -104,7 +104,7 @@ async fn a_converged_connector_needs_no_step_until_all_is_removed() {
 }
 
 #[tokio::test]
-async fn another_secret_is_a_second_subscription_and_the_end_of_the_first_long_after_it() {
+async fn a_new_secret_adds_a_subscription_and_ends_the_first_later() {
     let before = standing(&desired(&[]));
     let rotated = desired(&[
         ("accounting.secret", "0123456789abcdef-second"),

@@ -32,7 +32,7 @@ fn nothing_is_asked_of_the_provider_between_two_polls() {
 }
 
 #[test]
-fn one_that_the_provider_has_disabled_is_a_gap_and_enabled_again_and_its_repair_is_asked_for() {
+fn a_disabled_subscription_is_a_gap_enabled_and_repaired() {
     let mut scene = settled(&[CUSTOMERS]);
     let id = scene.only(CUSTOMERS).id.clone();
     scene.now += 5 * SECOND;
@@ -84,7 +84,7 @@ fn a_lost_subscription_is_a_gap_and_recreated() {
 }
 
 #[test]
-fn a_paused_hook_is_a_gap_that_nothing_repairs_and_is_deleted_and_made_again() {
+fn a_paused_hook_is_an_unrepairable_gap_and_is_recreated() {
     let mut scene = settled(&[CREATED]);
     let id = scene.only(CREATED).id.clone();
     scene.provider.set(&id, State::Disabled);
@@ -126,7 +126,7 @@ fn a_new_secret_or_address_replaces_after_the_overlap() {
 }
 
 #[test]
-fn an_address_that_is_changed_in_place_is_a_gap_until_it_is_accepted() {
+fn an_address_changed_in_place_is_a_gap_until_accepted() {
     let mut scene = settled(&[CUSTOMERS]);
     let id = scene.only(CUSTOMERS).id.clone();
     scene.rules.move_in_place = true;
@@ -334,7 +334,7 @@ fn an_unaccepted_one_is_a_gap_and_recreated() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_deleted_and_what_others_have_is_left_alone() {
+fn undeclared_subscriptions_are_deleted_and_no_others() {
     let mut scene = settled(&[CUSTOMERS, CREATED]);
     let theirs =
         scene.provider.add_foreign(CUSTOMERS, "tributary", "https://hooks.example.com/a", "secret-1");
@@ -427,7 +427,7 @@ fn a_new_secret_waits_for_every_receiver_with_a_heartbeat() {
 }
 
 #[test]
-fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
+fn a_silence_is_a_gap_only_if_it_is_implausibly_long() {
     let mut scene = settled(&[CUSTOMERS]);
     scene.rules.silence = Some(SilenceRules { factor: 3.0, learning: 10_000 * SECOND, min: 60 * SECOND });
     let id = scene.only(CUSTOMERS).id.clone();

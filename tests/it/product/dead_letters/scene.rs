@@ -1,4 +1,4 @@
-//! A topic of dead letters on the shared cluster, in the format that the module `webhooks::letter` documents.
+//! A topic of dead letters on the shared cluster, in the format that the module `webhooks::dead_letter` documents.
 
 use std::fs;
 use std::process::Output;

@@ -3,20 +3,11 @@
 //! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`DeliveryPart`]s, one for each partition queue ─▶ the intake. The spool holds
 //! the delivery itself, not its records: records are made when they are published, by the schemas and the parser of that time.
 //!
-//! - All records of one key have one [`SpoolKey`]; order is kept for each key of the spool, and only there.
+//! - All records with the same record key are in the same queue; order is kept within a queue, and nowhere else.
 //! - The records of a delivery depend on the delivery alone: reading it again makes the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    fmt,
-    ops::Not,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Not, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use data_encoding::HEXLOWER;
@@ -29,7 +20,10 @@ use model::{
     Reception, RecordMeta, TenantId, TopicPrefix, Traceparent, Value,
 };
 
+pub(super) use self::memory::{DeliveryMemory, HeldMemory};
 use crate::spool::Lane as SpoolKey;
+
+mod memory;
 
 /// Partition queues of one topic: enough that a slow key delays few others, few enough to scan all of them.
 pub const QUEUES_PER_TOPIC: u8 = 32;
@@ -375,57 +369,6 @@ pub fn topic_of(lane: &SpoolKey) -> &str {
     lane.topic.split(SEPARATOR).next().unwrap_or_default()
 }
 
-/// Counts the bytes of deliveries in memory.
-#[derive(Debug)]
-pub(super) struct DeliveryMemory {
-    used: AtomicUsize,
-    limit: usize,
-}
-
-/// Counted bytes; dropping this returns them.
-#[derive(Debug)]
-pub(super) struct HeldMemory {
-    memory: Arc<DeliveryMemory>,
-    bytes: usize,
-}
-
-impl DeliveryMemory {
-    pub(super) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit })
-    }
-
-    /// Counts bytes even above the limit: callers check [`DeliveryMemory::has_room`] first.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> HeldMemory {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        HeldMemory { memory: Arc::clone(self), bytes }
-    }
-
-    /// Whether records may wait in memory for Kafka.
-    pub(super) fn has_room(&self) -> bool {
-        self.used.load(Ordering::Relaxed) <= self.limit
-    }
-
-    /// Whether a drain may read a batch. Drains may use a quarter more, because what they publish frees the rest.
-    pub(super) fn has_room_to_drain(&self) -> bool {
-        self.used.load(Ordering::Relaxed) <= self.limit + self.limit / 4
-    }
-
-    /// Whether there is room to keep records that the spool has too.
-    pub(super) fn has_plenty(&self) -> bool {
-        self.used.load(Ordering::Relaxed) <= self.limit / 2
-    }
-
-    pub(super) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for HeldMemory {
-    fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -493,20 +436,5 @@ mod tests {
         let digest: String = Sha256::digest(BODY).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
 
         assert_eq!(ids(&delivery), [format!("{digest}-1700")]);
-    }
-
-    #[test]
-    fn bytes_count_for_as_long_as_they_are_held() {
-        let memory = DeliveryMemory::new(100);
-        let first = memory.take(60);
-        assert!(memory.has_room() && !memory.has_plenty());
-        let second = memory.take(60);
-        assert!(!memory.has_room());
-
-        drop(first);
-        assert!(memory.has_room() && !memory.has_plenty());
-        drop(second);
-        assert!(memory.has_plenty());
-        assert_eq!(memory.used(), 0);
     }
 }
