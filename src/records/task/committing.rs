@@ -103,7 +103,7 @@ impl Commit {
             Backoff::new(COMMIT_RETRY_BACKOFF, u64::from(murmur2(self.shard.to_string().as_bytes())));
         while let Some(mut batch) = parts.pop_front() {
             if self.shared.task.cancel.is_cancelled() && !backoff.is_fresh() {
-                return Err(Failure::passing("Stopped", "the shard is let go of before its batch was taken"));
+                return Err(Failure::passing("Stopped", "the shard was released before its batch began"));
             }
             let id = String::from_utf8_lossy(&write_id()).into_owned();
             let encoded = self.shared.encode(
@@ -142,7 +142,7 @@ impl Commit {
                         tracing::warn!(shard = self.shard, error = %ErrorChain(&source), "a batch is committed again");
                         parts.push_front(batch);
                     } else {
-                        let message = format!("somebody else has written to shard {}", self.shard);
+                        let message = format!("another writer has written to shard {}", self.shard);
                         return Err(Failure::passing("ShardTaken", message));
                     }
                 }

@@ -1,14 +1,15 @@
-//! Which companies there are: the list, read again and again, with the proof of every list ([`proof`](crate::records::proof)).
+//! The directory of companies: reads the list of companies repeatedly, and proves it like any other list
+//! ([`proof`](crate::records::proof)).
 //!
-//! A company is there if the newest proved reading shows it, or an unproved reading after that. It is absent if neither does. Before the
+//! A company exists if the newest proved reading shows it, or an unproved reading after that. It is absent if neither does. Before the
 //! first proved reading no company counts as absent. An empty list proves nothing here.
 //!
-//! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there, or
-//! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
+//! The list is read at the start, every `companies.refresh.interval.ms`, and soon after an event for an unknown company or a suspected
+//! regression of a company: its row confirms or refutes that.
 //!
-//! On failure of a page for its own sake, also if it is refused, it is tried on: companies that are known are read as before, events of
-//! others wait, and somebody is told, by an error now and then and by the age of the list. What concerns everything ends the task,
-//! and so does a list with more rows than `companies.rows.max`.
+//! If a single page fails, even with a refusal, it is retried without end: known companies are read as before and events of others wait.
+//! The log and the age of the list show it. A failure of everything ends the task, and so does a list with more rows than
+//! `companies.rows.max`.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -37,15 +38,15 @@ use crate::{
     },
 };
 
-/// Waits after a page that could not be read.
+/// Backoff after a page that could not be read.
 const COMPANY_LIST_RETRY_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
-/// Between two readings, at least.
+/// Shortest time between two readings.
 const SOON: Duration = Duration::from_secs(1);
-/// Failures in a row of one page, some minutes, after which the list counts as one that cannot be proved; it is tried on.
+/// Consecutive failures of one page, some minutes, after which the list counts as unproved; retries continue.
 const TOLD: u32 = 12;
 
-/// See the module's head. Cheap to clone.
+/// The directory of companies. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     known: Arc<Mutex<KnownCompanies>>,
@@ -57,12 +58,12 @@ pub(super) struct Directory {
     recorder: Recorder,
 }
 
-/// What has been read.
+/// The newest readings.
 #[derive(Debug, Default)]
 struct KnownCompanies {
-    /// The newest reading that is proved.
+    /// The newest proved reading.
     proved: Option<CompanyReading>,
-    /// The newest after that, and why it is not.
+    /// A newer one that is not proved, and why.
     unproved: Option<(CompanyReading, String)>,
 }
 
@@ -73,17 +74,17 @@ struct CompanyReading {
     companies: Shown,
 }
 
-/// Companies of a list, with the versions it shows.
+/// Companies of a reading, with the versions that their rows show.
 type Shown = HashMap<CompanyId, Option<SequenceVersion>>;
 
-/// Which companies there are, for whoever reads their lists.
+/// The companies whose lists a run reads.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// Nobody knows yet.
+    /// No reading that is new enough has ended yet.
     Unread,
-    /// These.
+    /// All of them.
     Whole(Vec<CompanyId>),
-    /// These at least; and why nobody knows more.
+    /// At least these, and why the reading is not proved.
     Part(Vec<CompanyId>, String),
 }
 
@@ -92,7 +93,7 @@ impl Directory {
         Self { known: Arc::default(), asked: Arc::default(), every, most, connector, recorder }
     }
 
-    /// Companies that are there, as a reading shows that began after this: those of one from before may be gone.
+    /// Companies of a reading that began at `since` or later; older readings may show deleted companies.
     pub(super) fn listed_since(&self, since: i64) -> Listed {
         let known = self.known.lock();
         let ids = |readings: &[&CompanyReading]| -> Vec<CompanyId> {
@@ -110,7 +111,7 @@ impl Directory {
         }
     }
 
-    /// What the list has shown of a company last, also where it proves nothing of others.
+    /// The version in the newest row of a company, from a proved reading or not.
     pub(super) fn shown(&self, company: &CompanyId) -> Option<ListedVersion> {
         let known = self.known.lock();
         let unproved = known.unproved.iter().map(|(reading, _)| reading);
@@ -121,12 +122,12 @@ impl Directory {
         Some(ListedVersion { version: Version::Sequence(version.clone()), read_at })
     }
 
-    /// Reads until it is cancelled.
+    /// Reads the list until it is canceled.
     ///
     /// # Errors
-    /// The provider refuses it for good.
+    /// An operator has to act, or the list has too many rows.
     pub(super) async fn run(self, shared: Arc<Shared>, cancel: CancellationToken) -> Result<(), Failure> {
-        // It has no age before: from now on it grows.
+        // From here on the metric shows the age of the list.
         self.recorder.companies_read();
         cancel.run_until_cancelled(self.follow(&shared)).await.unwrap_or(Ok(()))
     }
@@ -135,7 +136,7 @@ impl Directory {
         loop {
             let begun = Instant::now();
             self.read(shared).await?;
-            // A long list is not read all the time because of somebody who is not there.
+            // Events of unknown companies must not cause a long list to be read all the time.
             let least = begun.elapsed().saturating_mul(2).max(SOON);
             tokio::time::sleep(least).await;
             tokio::select! {
@@ -145,7 +146,7 @@ impl Directory {
         }
     }
 
-    /// One reading.
+    /// Reads the list once.
     async fn read(&self, shared: &Shared) -> Result<(), Failure> {
         let mut reading = Reading::new(Settings {
             page_size: shared.source.snapshot.page_size,
@@ -163,7 +164,7 @@ impl Directory {
             }
         }
         match reading.unproved() {
-            // An account without any company has no events either: rather the login does not reach them just now.
+            // An account without companies has no events: more likely the login cannot reach them now.
             _ if shown.companies.is_empty() => self.is_odd(shown, "it is empty".to_owned()),
             None => self.took(shown),
             Some(why) => self.is_odd(shown, why.to_owned()),
@@ -171,7 +172,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Fails where a list has more rows than may be kept in memory.
+    /// Fails if the list has more rows than may be kept in memory.
     fn check_size(&self, rows: usize) -> Result<(), Failure> {
         if rows <= self.most {
             return Ok(());
@@ -181,7 +182,7 @@ impl Directory {
         Err(Failure::permanent("TooManyCompanies", message, remedy))
     }
 
-    /// Reads a page, however often that takes.
+    /// Reads a page, with as many retries as it takes.
     async fn page(
         &self,
         shared: &Shared,
@@ -195,8 +196,7 @@ impl Directory {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
-            // A page that cannot be read for its own sake is tried on: without the list nothing can be told of companies that
-            // are not in it.
+            // A page that alone cannot be read is retried: without the list, unknown companies cannot be distinguished from absent ones.
             let verdict = match error.reach() {
                 api::Reach::Record | api::Reach::Company => {
                     failures += 1;
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(directory.shown(&company), told("7", 5));
         directory.is_odd(row(6, "8"), "odd".to_owned());
         assert_eq!(directory.shown(&company), told("8", 6), "also where nothing is proved");
-        // One that does not show it says nothing of it.
+        // A reading without the company keeps the last version.
         directory.is_odd(reading(7, &["d"]), "odd".to_owned());
         assert_eq!(directory.shown(&company), told("7", 5));
     }

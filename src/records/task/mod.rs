@@ -168,9 +168,6 @@ use self::{
     shard::Shard,
 };
 
-// The name that `shard.rs` uses.
-use self::not_found as proof;
-
 use crate::{
     avro,
     config::{

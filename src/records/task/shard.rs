@@ -38,7 +38,7 @@ use super::{
     encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
-    now, proof,
+    not_found, now,
     reader::Input,
     refused,
     taking::unreadable,
@@ -281,7 +281,7 @@ impl Shard {
         let shared = Arc::clone(&self.shared);
         let schedule::NextRead { subject, priority, trace, is_delete } = ask;
         let looks = is_delete && shared.may_prove(subject.resource);
-        let known = looks.then(|| proof::neighbors(&self.fence, &subject));
+        let known = looks.then(|| not_found::neighbors(&self.fence, &subject));
         async move {
             let (asked_at, ask) =
                 (Instant::now(), CallOptions { trace, ..CallOptions::within(priority, READ_LIMIT) });
@@ -433,7 +433,7 @@ impl Shard {
             }
             return Ok(None);
         }
-        self.tell_epochs(&written.fences);
+        self.report_epochs(&written.fences);
         let kept = self.fence.put(std::mem::take(&mut written.fences), written.behind);
         written.is_kept = true;
         let keeping = async move {
@@ -503,7 +503,7 @@ impl Shard {
     }
 
     /// Logs an error if records go back to an older version under the next epoch.
-    fn tell_epochs(&self, fences: &[(Key, Stamp)]) {
+    fn report_epochs(&self, fences: &[(Key, Stamp)]) {
         let is_raised = |(key, stamp): &&(Key, Stamp)| {
             let before = || self.fence.get(key).ok().flatten();
             stamp.epoch.0 > 0 && before().is_some_and(|before| before.epoch < stamp.epoch)

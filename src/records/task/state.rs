@@ -368,10 +368,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_for_a_run_that_nobody_goes_on_with_is_left_over() {
+    fn state_of_an_ended_or_unknown_run_is_left_over() {
         let mut known = Known::default();
         let mut expected = Vec::new();
-        for (run, state) in [("open", Some("running")), ("over", Some("ended")), ("of nobody", None)] {
+        for (run, state) in [("open", Some("running")), ("over", Some("ended")), ("unknown", None)] {
             let run = RunId::new(run).unwrap();
             let list = List::Customers;
             let collection =
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_reads_back_as_it_is_written_and_what_is_broken_is_told() {
+    fn each_kind_reads_back_and_broken_records_are_reported() {
         let mut known = Known::default();
         let charges = AccountingResource::Charges;
         let text = |value: Bytes| String::from_utf8(value.to_vec()).unwrap();

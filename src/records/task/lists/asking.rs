@@ -33,7 +33,7 @@ impl Lists {
     /// Starts lists, and the requests that are due.
     pub(in crate::records::task) fn begin(&mut self, getting: &mut Getting, fence: &ShardFence, now: i64) {
         self.begin_jobs(now);
-        self.tell_waiting(now);
+        self.report_waiting(now);
         let asked_for: usize = self.jobs.values().map(|job| job.asked_for.len()).sum();
         let is_full = self.waiting_bytes >= MOST_WAITING || asked_for > MOST_ASKED;
         if now < self.held_until {
@@ -78,7 +78,7 @@ impl Lists {
                     getting.push(ask_record(&self.shared, number, subject, priority, tries));
                 }
                 if missing.is_over() && job.is_settled() {
-                    self.goes_on_or_ends(number, now);
+                    self.continue_or_end(number, now);
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Lists {
     }
 
     /// Continues with the next part of known records, or ends the list, once all missing records are read.
-    fn goes_on_or_ends(&mut self, number: u64, now: i64) {
+    fn continue_or_end(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Some((cursor, again)) = job.take_cursor().zip(job.again()) else { return self.end(number, now) };
         let kept = (state::cursor(self.shard, &again), Some(state::json(&cursor)));

@@ -72,7 +72,7 @@ impl Lists {
                 let count = count.map_err(unreadable)?;
                 if let Some(job) = self.jobs.get_mut(&number) {
                     job.sample.iter_mut().for_each(|sample| sample.counted(count));
-                    job.goes_on();
+                    job.advance();
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Lists {
         match (reach, error.retry()) {
             // A rate limit passes without a limit of attempts.
             (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
-                job.goes_on();
+                job.advance();
                 job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
             }
             // A final refusal concerns this list. Whether it concerns events too, reads by id find out.
@@ -143,7 +143,7 @@ impl Lists {
                 }
             }
             (api::Reach::Grant | api::Reach::Everything, _) => {
-                job.goes_on();
+                job.advance();
                 // Payroll is another API with another grant, so other lists do not wait for it.
                 let is_payroll = job.list() == Some(List::Payroll);
                 let (connector, shard) = (&*self.shared.task.connector, self.shard);
@@ -313,12 +313,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_order_from_after_the_brake_and_the_last_page_lets_a_list_go_on() {
+    fn only_a_later_order_releases_the_brake() {
         let run: Run = serde_json::from_value(serde_json::json!({
             "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
         }))
         .unwrap();
-        for (braked_at, answered, ordered_at, goes_on) in [
+        for (braked_at, answered, ordered_at, advance) in [
             // The run was paused and resumed before a list was braked.
             (None, 5, 9, false),
             (Some(7), 5, 0, false),
@@ -332,7 +332,7 @@ mod tests {
 
             let found = is_released(&progress, ordered_at, answered);
 
-            assert_eq!(found, goes_on, "{braked_at:?} {answered} {ordered_at}");
+            assert_eq!(found, advance, "{braked_at:?} {answered} {ordered_at}");
         }
     }
 }

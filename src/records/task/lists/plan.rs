@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_a_company_are_planned_once_whoever_tells_of_it() {
+    fn lists_of_a_company_are_planned_once() {
         let mut plan = plan(&List::ALL);
 
         let first = plan.add([company("a")]);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_own_list_has_shown_is_found_again_by_who_goes_on_with_the_run_and_by_nobody_else() {
+    fn shown_companies_are_restored_for_their_run_only() {
         let mut plan = plan(&List::ALL);
         assert!(plan.show(&company("a/b")) && !plan.show(&company("a/b")));
 

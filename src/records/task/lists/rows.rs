@@ -271,7 +271,7 @@ fn request(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Request> 
 fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
     let message = match row.value().and_then(|value| value.version()) {
         Err(error) => error.to_string(),
-        Ok(_) => "the row has no version, so that nobody can tell whether it is the newest".to_owned(),
+        Ok(_) => "the row has no version, so it cannot be compared with the published record".to_owned(),
     };
     let class = "model::Error::Unversioned";
     let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_be_looked_at_again_is_counted_at_once_and_mended_if_that_is_wanted() {
+    fn suspects_beyond_the_room_count_at_once() {
         let rows = [row("a", r#""9""#), row("b", r#""9""#)];
         let (batch, tally) = add(RunKind::Verify, false, None, &rows);
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));

@@ -22,7 +22,7 @@ pub(super) struct Told {
 
 impl Lists {
     /// Reports for each run what it waits for, or that it has resumed.
-    pub(super) fn tell_waiting(&mut self, now: i64) {
+    pub(super) fn report_waiting(&mut self, now: i64) {
         if self.told.looked_at.is_some_and(|at| now < at.saturating_add(CHECK_INTERVAL)) {
             return;
         }

@@ -297,7 +297,7 @@ impl Lists {
                 active.progress.lists += 1;
                 active.progress.ended += 1;
                 active.progress.reason = Some(format!(
-                    "lists of companies that nobody knows of were not read; the list of companies cannot be relied on: {why}"
+                    "lists of unknown companies were not read, because the list of companies is not proved: {why}"
                 ));
             }
             if active.progress.unoffered > 0 && active.progress.reason.is_none() {

@@ -76,7 +76,7 @@ impl Job {
             self.problem = None;
             self.answered = page.seen.answered;
         }
-        self.goes_on();
+        self.advance();
         is_taken
     }
 
@@ -89,12 +89,12 @@ impl Job {
         }
         self.reading.as_mut()?.end(WENT_BACK);
         // A page in flight will be ignored.
-        self.goes_on();
+        self.advance();
         self.collection().cloned()
     }
 
     /// Moves on after a request: to the next page, or to the scan for missing records after the last one.
-    pub(in super::super) fn goes_on(&mut self) {
+    pub(in super::super) fn advance(&mut self) {
         let is_over = match &self.sample {
             Some(sample) => sample.is_over(),
             None => self.reading.as_ref().is_some_and(Reading::is_over),
@@ -113,7 +113,7 @@ impl Job {
         wait: i64,
         now: i64,
     ) -> Option<Seen> {
-        self.goes_on();
+        self.advance();
         self.tries += 1;
         let is_refused =
             matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
@@ -127,7 +127,7 @@ impl Job {
         self.tries = 0;
         if let Some(sample) = &mut self.sample {
             sample.fails();
-            self.goes_on();
+            self.advance();
             return None;
         }
         // The same run may read the known records by id instead.
@@ -150,7 +150,7 @@ impl Job {
                 kept = reading.look(&seen).is_ok().then_some(seen);
             }
         }
-        self.goes_on();
+        self.advance();
         kept
     }
 }

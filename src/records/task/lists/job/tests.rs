@@ -82,12 +82,12 @@ fn a_list_of_which_kafka_refuses_a_row_is_not_certified_also_where_rows_have_no_
 }
 
 #[test]
-fn a_list_that_was_braked_goes_on_after_an_order_that_is_later_and_after_no_other() {
+fn only_a_later_order_releases_a_braked_list() {
     let mut job = Job { stage: Stage::Braked(7), ..list() };
 
     assert!(!job.release(6) && !job.release(7) && matches!(job.stage, Stage::Braked(7)));
     assert!(job.release(8) && matches!(job.stage, Stage::Compare));
-    assert!(!job.release(9), "it waits for nobody");
+    assert!(!job.release(9), "it is not braked");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn only_an_unknown_path_of_accounts_is_not_offered() {
 }
 
 #[test]
-fn what_is_refused_is_so_for_good_only_where_nothing_of_it_was_read() {
+fn a_refusal_is_final_only_before_the_first_page() {
     let error = not_found();
     for (marks, is_over) in [(0, true), (1, false)] {
         let mut job = Job { marks, ..list() };
