@@ -60,7 +60,7 @@ pub fn delivery(family: ApiFamily, body: &[u8]) -> Delivery {
     let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "acme".into(),
-        dead_letters: "acme.dead-letters".into(),
+        dead_letter_topic: "acme.dead-letters".into(),
         received_at: 1_700_000_000_000_000,
         traceparent: None,
         content_ids: true,

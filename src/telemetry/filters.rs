@@ -213,7 +213,7 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
 
 /// Former paths of modules that have moved; accepted for one version. A module that also has a new name stands before the folder it
 /// was in.
-const MOVED_MODULES: [(&str, &str); 24] = [
+const MOVED_MODULES: [(&str, &str); 23] = [
     ("tributary::worker::access", "tributary::logins::access"),
     ("tributary::worker::arbiter", "tributary::connect::config_writer"),
     ("tributary::worker::classes::record", "tributary::records::plugin"),
@@ -224,6 +224,7 @@ const MOVED_MODULES: [(&str, &str); 24] = [
     ("tributary::worker::herder", "tributary::connect::herder"),
     ("tributary::worker::ingest::cache", "tributary::webhooks::ingest::receiver_cache"),
     ("tributary::worker::ingest::follow", "tributary::webhooks::ingest::config_watcher"),
+    ("tributary::worker::ingest::gaps", "tributary::webhooks::ingest::gap_file"),
     ("tributary::worker::ingest::notes", "tributary::webhooks::ingest::state_notes"),
     ("tributary::worker::ingest::openings", "tributary::webhooks::ingest::topic_readiness"),
     ("tributary::worker::ingest", "tributary::webhooks::ingest"),
@@ -314,7 +315,7 @@ mod tests {
                 "tributary::worker::grants=debug,tributary::pipeline",
                 "tributary::logins=debug,tributary::publish",
             ),
-            ("tributary::worker::ingest::gaps=off", "tributary::webhooks::ingest::gaps=off"),
+            ("tributary::worker::ingest::gaps=off", "tributary::webhooks::ingest::gap_file=off"),
             ("tributary::worker::ingest::follow=off", "tributary::webhooks::ingest::config_watcher=off"),
         ] {
             assert_eq!(with_log_targets(filter), named);

@@ -113,7 +113,7 @@ fn received(body: impl Into<Bytes>, family: ApiFamily) -> Delivery {
     let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "acme".into(),
-        dead_letters: "acme.dead-letters".into(),
+        dead_letter_topic: "acme.dead-letters".into(),
         received_at: 1_700_000_000_000_001,
         traceparent: None,
         content_ids: true,

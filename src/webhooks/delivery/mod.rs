@@ -1,9 +1,9 @@
 //! A verified delivery: its bytes, and all it takes to make records of them, now or after a crash.
 //!
-//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`DeliveryPart`]s, one for each partition queue ─▶ the intake. The spool holds
+//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`DeliveryPart`]s, one for each lane ─▶ the intake. The spool holds
 //! the delivery itself, not its records: records are made when they are published, by the schemas and the parser of that time.
 //!
-//! - All records with the same record key are in the same queue; order is kept within a queue, and nowhere else.
+//! - All records with the same record key are in the same lane; order is kept within a lane, and nowhere else.
 //! - The records of a delivery depend on the delivery alone: reading it again makes the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
@@ -21,15 +21,15 @@ use model::{
 };
 
 pub(super) use self::memory::{DeliveryMemory, HeldMemory};
-use crate::spool::Lane as SpoolKey;
+use crate::spool::Lane;
 
 mod memory;
 
-/// Partition queues of one topic: enough that a slow key delays few others, few enough to scan all of them.
-pub const QUEUES_PER_TOPIC: u8 = 32;
+/// Lanes of one topic: enough that a slow key delays few others, few enough to scan all of them.
+pub const LANES_PER_TOPIC: u8 = 32;
 /// Up to this many tenants are stored with each delivery without checking which of them it names.
 const MAX_TENANTS_KEPT_WHOLE: usize = 8;
-/// Between topic and connector in a spool key; no topic name contains it.
+/// Between topic and connector in the name of a lane; no topic name contains it.
 const SEPARATOR: char = '/';
 /// Format of a spool entry: its first byte.
 const ENTRY_FORMAT: u8 = 1;
@@ -52,7 +52,8 @@ pub struct DeliveryContext {
     /// `topic.prefix` of that connector at that time.
     pub prefix: Arc<str>,
     /// The connector's dead-letter topic.
-    pub dead_letters: Arc<str>,
+    #[serde(rename = "deadLetters")]
+    pub dead_letter_topic: Arc<str>,
     /// Microseconds since 1970.
     pub received_at: i64,
     /// `traceparent` of the request.
@@ -117,15 +118,15 @@ pub struct DeliveryContent {
     pub resource: Option<AccountingResource>,
     /// It is an Acknowledge: the provider asks whether the address takes deliveries. There is nothing to publish.
     pub acknowledges: bool,
-    /// What to publish, by partition queue, in the order of the body.
+    /// What to publish, by lane, in the order of the body.
     pub parts: Vec<DeliveryPart>,
 }
 
-/// The records of a delivery for one partition queue, nearly always all of them.
+/// The records of a delivery for one lane, nearly always all of them.
 #[derive(Debug)]
 pub struct DeliveryPart {
-    /// The partition queue.
-    pub lane: SpoolKey,
+    /// The lane.
+    pub lane: Lane,
     /// Positions of these records in the delivery; empty: all of them.
     pub positions: Vec<u16>,
     /// The records, or why the body cannot be read: then it is a dead letter.
@@ -160,16 +161,16 @@ impl Delivery {
     /// Parses the body.
     #[must_use]
     pub fn read(&self) -> DeliveryContent {
-        let (mut reading, records) = self.records();
+        let (mut content, records) = self.records();
         let parts = records.and_then(|records| self.by_queue(records));
-        reading.parts = parts.unwrap_or_else(|error| vec![self.dead(error)]);
-        reading
+        content.parts = parts.unwrap_or_else(|error| vec![self.dead(error)]);
+        content
     }
 
     /// The records of a spool entry, with the id of the delivery. If this version reads fewer records from the body than the one that
     /// stored it, all of them: a record too many is a duplicate, a record too few is lost.
     pub fn read_again(&self, positions: &[u16]) -> (Option<String>, Result<Vec<Outgoing>, ModelError>) {
-        let (reading, records) = self.records();
+        let (content, records) = self.records();
         let chosen = records.map(|records| {
             let whole = positions.is_empty() || positions.iter().any(|at| usize::from(*at) >= records.len());
             let chosen = |(at, record): (usize, Outgoing)| {
@@ -177,14 +178,14 @@ impl Delivery {
             };
             records.into_iter().enumerate().filter_map(chosen).collect()
         });
-        (reading.outgoing_id, chosen)
+        (content.outgoing_id, chosen)
     }
 
     /// What the body says, and its records.
     fn records(&self) -> (DeliveryContent, Result<Vec<Outgoing>, ModelError>) {
         let reception =
             Reception { connector: &self.context.connector, received_at: self.context.received_at };
-        let mut reading = DeliveryContent::default();
+        let mut content = DeliveryContent::default();
         let records = match &self.context.family {
             ApiFamily::Accounting { resource } => {
                 let event = AccountingEvent::from_delivery(&self.body, *resource, reception);
@@ -196,14 +197,14 @@ impl Delivery {
                     return (acknowledges, Ok(Vec::new()));
                 }
                 event.and_then(|event| {
-                    reading.outgoing_id = event.outgoing_id.clone().filter(|id| is_unique_id(id));
-                    reading.webhook_id.clone_from(&event.webhook_id);
-                    reading.resource = Some(event.resource);
+                    content.outgoing_id = event.outgoing_id.clone().filter(|id| is_unique_id(id));
+                    content.webhook_id.clone_from(&event.webhook_id);
+                    content.resource = Some(event.resource);
                     if event.kind() == Some(EventKind::Acknowledge) {
-                        reading.acknowledges = true;
+                        content.acknowledges = true;
                         return Ok(Vec::new());
                     }
-                    let id = reading.outgoing_id.clone().unwrap_or_else(|| self.own_id());
+                    let id = content.outgoing_id.clone().unwrap_or_else(|| self.own_id());
                     Ok(vec![Outgoing::new(Value::AccountingEvent(Box::new(event)), self.meta(id))?])
                 })
             }
@@ -220,7 +221,7 @@ impl Delivery {
                 })
             }
         };
-        (reading, records)
+        (content, records)
     }
 
     /// The spool entry of a part.
@@ -277,7 +278,7 @@ impl Delivery {
         Ok((Self { context: Arc::new(head.context), body }, head.positions))
     }
 
-    /// Records by partition queue, in order of first appearance.
+    /// Records by lane, in order of first appearance.
     fn by_queue(&self, records: Vec<Outgoing>) -> Result<Vec<DeliveryPart>, ModelError> {
         let prefix = &self.context.prefix;
         TopicPrefix::check(prefix)?;
@@ -308,7 +309,7 @@ impl Delivery {
 
     fn dead(&self, error: ModelError) -> DeliveryPart {
         let connector = &self.context.connector;
-        let lane = lane(format_args!("{}", self.context.dead_letters), connector, connector.as_bytes());
+        let lane = lane(format_args!("{}", self.context.dead_letter_topic), connector, connector.as_bytes());
         DeliveryPart { lane, positions: Vec::new(), content: Err(error) }
     }
 
@@ -355,17 +356,17 @@ fn is_unique_id(id: &str) -> bool {
     !id.trim().is_empty() && !is_nil()
 }
 
-/// The partition queue of a key. Each connector has its own, so that one that is paused delays no other.
-fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> SpoolKey {
-    let number = kafka::murmur2(key) % u32::from(QUEUES_PER_TOPIC);
+/// The lane of a key. Each connector has its own, so that one that is paused delays no other.
+fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> Lane {
+    let number = kafka::murmur2(key) % u32::from(LANES_PER_TOPIC);
     // The hash keeps the name short.
     let topic = format!("{topic}{SEPARATOR}{:08x}", kafka::murmur2(connector.as_bytes()));
-    SpoolKey { topic: topic.into(), number: number as u8 }
+    Lane { topic: topic.into(), number: number as u8 }
 }
 
-/// Full name of the topic of a spool key.
+/// Full name of the topic of a lane.
 #[must_use]
-pub fn topic_of(lane: &SpoolKey) -> &str {
+pub fn topic_of(lane: &Lane) -> &str {
     lane.topic.split(SEPARATOR).next().unwrap_or_default()
 }
 
@@ -381,7 +382,7 @@ mod tests {
         let context = DeliveryContext {
             connector: connector.into(),
             prefix: "acme".into(),
-            dead_letters: "acme.dead-letters".into(),
+            dead_letter_topic: "acme.dead-letters".into(),
             received_at,
             traceparent: None,
             content_ids: true,
@@ -430,6 +431,7 @@ mod tests {
     fn entry_of_an_earlier_version_keeps_its_id() {
         let mut stored = serde_json::to_value(&*delivery("hooks", None, BODY, 1_700).context).unwrap();
         stored.as_object_mut().unwrap().remove("contentIds");
+        assert_eq!(stored["deadLetters"], "acme.dead-letters", "stored under this name");
         let context: DeliveryContext = serde_json::from_value(stored).unwrap();
         let delivery = Delivery { context: Arc::new(context), body: Bytes::from_static(BODY) };
 

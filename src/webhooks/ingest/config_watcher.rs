@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use model::Moment;
 
 use super::{
-    gaps::GapFile,
+    gap_file::GapFile,
     receiver_cache::ReceiverCache,
     receiver_configs::{
         ListedConnector, ReceivedConnector, ReceiverConfigs, ReferenceChanges, listed, stopped_at,
@@ -30,7 +30,7 @@ use crate::{
     plugin::ReceiverFaults,
     spool::Spool,
     state::configs::Configs,
-    webhooks::receivers::Receivers,
+    webhooks::receiver_table::Receivers,
 };
 
 /// Time until the next try after a reference did not resolve or a file could not be written.
@@ -93,13 +93,14 @@ impl ConfigWatcher {
                 recheck_at =
                     Instant::now() + if references.unsettled { every.min(REFERENCE_RECHECK) } else { every };
             }
-            let tail = source.borrow_and_update().clone();
-            let mut changes = tail.as_ref().map(kafka::Table::changes);
+            let configs = source.borrow_and_update().clone();
+            let mut changes = configs.as_ref().map(kafka::Table::changes);
             if let Some(changes) = &mut changes {
                 changes.borrow_and_update();
             }
-            let wanted =
-                tail.as_ref().map(|tail| tail.read(|configs| (listed(configs), stopped_at(configs))));
+            let wanted = configs
+                .as_ref()
+                .map(|configs| configs.read(|configs| (listed(configs), stopped_at(configs))));
             let anew = !references.stale.is_empty() || !self.parts.faults.borrow().is_empty();
             match wanted {
                 Some((wanted, stopped_at)) if wanted != self.listed || anew => {
@@ -113,7 +114,7 @@ impl ConfigWatcher {
             {
                 tracing::info!(connector, "references resolved to new values; applying them");
             }
-            if tail.is_some() {
+            if configs.is_some() {
                 self.parts.receivers.set_partial(false);
                 kept = self.cache.save(&self.listed).await;
             }
@@ -160,7 +161,7 @@ impl ConfigWatcher {
             connector: (*name).to_owned(),
             layout: one.layout(*create),
             logged: one.source.common.errors.logged,
-            kind: TopicOwner::Configured,
+            owner: TopicOwner::Configured,
         };
         let paused = received.iter().filter(|(_, one)| one.target == TargetState::Paused);
         let paused = paused.map(|(name, _)| (*name).to_owned()).collect();

@@ -14,7 +14,7 @@ use crate::{
     spool::{Outside, Spool},
     webhooks::{
         intake::{Intake, KafkaProducers, PublishError},
-        receivers::{ReceiverState, Receivers},
+        receiver_table::{ReceiverState, Receivers},
     },
 };
 
@@ -48,9 +48,9 @@ impl IngestStatus {
         let known: BTreeSet<String> =
             self.receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
         let waits = self.spool.totals().entries > 0;
-        let troubles = self.intake.publish_errors().into_iter();
-        let troubles = troubles.filter(move |trouble| waits || known.contains(&trouble.connector));
-        troubles.map(|PublishError { connector, topic, since, cause }| {
+        let errors = self.intake.publish_errors().into_iter();
+        let errors = errors.filter(move |error| waits || known.contains(&error.connector));
+        errors.map(|PublishError { connector, topic, since, cause }| {
             let since = Moment::from(since);
             (connector, format!("{topic} is not published to since {since} because: {cause}"))
         })

@@ -1,7 +1,7 @@
 //! Heartbeats: which deliveries came to this worker and which secrets it knows, as `heard/{connector}/{worker}` of the state topic.
 //!
 //! - At once when a connector is received or its secrets change: the reconciler uses a new secret once every receiver knows it.
-//! - At [`Advertised::every`](crate::webhooks::receivers::Advertised) after deliveries, and at [`HEARTBEAT_INTERVAL`] in any case: a
+//! - At [`Advertised::every`](crate::webhooks::receiver_table::Advertised) after deliveries, and at [`HEARTBEAT_INTERVAL`] in any case: a
 //!   worker without a heartbeat no longer counts as a receiver.
 //! - None for a stopped connector: it takes no deliveries.
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use model::{Key, Moment};
 
-use crate::webhooks::receivers::{Advertised, DeliveryStats, Receiver, ReceiverState};
+use crate::webhooks::receiver_table::{Advertised, DeliveryStats, Receiver, ReceiverState};
 
 /// Longest time between two heartbeats of a connector.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
@@ -80,8 +80,8 @@ impl Heartbeat {
             if next <= now {
                 due.push(self.record(receiver, now));
             }
-            let look = now + receiver.advertised.every.min(HEARTBEAT_INTERVAL);
-            again = Some(again.map_or(look, |known| known.min(look)));
+            let next_check = now + receiver.advertised.every.min(HEARTBEAT_INTERVAL);
+            again = Some(again.map_or(next_check, |known| known.min(next_check)));
         }
         (due, again)
     }
@@ -131,7 +131,7 @@ mod tests {
     use crate::{
         config::{Providers, WebhookSource},
         plugin::samples::webhook_config,
-        webhooks::receivers::DeliveredBy,
+        webhooks::receiver_table::DeliveredBy,
     };
 
     fn receiver(secret: &str, state: ReceiverState) -> Arc<Receiver> {

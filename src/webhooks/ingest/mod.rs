@@ -12,7 +12,7 @@
 //! | `service/` | starts the parts, watches them, stops them |
 //! | `config_watcher.rs`, `receiver_configs/`, `receiver_cache.rs` | from configurations to receivers, with a file for a start without Kafka |
 //! | `topic_readiness.rs` | topics and schema ids of each connector |
-//! | `gaps.rs` | deliveries that may be missing, on disk until Kafka has the gap |
+//! | `gap_file.rs` | deliveries that may be missing, on disk until Kafka has the gap |
 //! | `heartbeat.rs`, `state_notes.rs` | records of the state topic |
 //! | `health.rs` | what `/health` says |
 //!
@@ -36,7 +36,7 @@ mod receiver_configs;
 mod receiver_cache;
 mod topic_readiness;
 
-mod gaps;
+mod gap_file;
 mod heartbeat;
 mod state_notes;
 

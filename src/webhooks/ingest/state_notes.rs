@@ -24,13 +24,13 @@ use kafka::PlainWriter;
 use model::{Acknowledge, Echo, EncodedRecord, Key};
 
 use super::{
-    gaps::{Cause, GapFile, UnwrittenGap},
+    gap_file::{Cause, GapFile, UnwrittenGap},
     heartbeat::{DueHeartbeat, Heartbeat},
     topic_readiness::TopicReadiness,
 };
 use crate::webhooks::{
     receiver::{AcknowledgeNote, Echoed, Oversized, ReceivedAcknowledge},
-    receivers::Receivers,
+    receiver_table::Receivers,
 };
 
 /// Backoff between two tries to write.
@@ -78,12 +78,12 @@ impl StateNotes {
     }
 
     async fn listen(&self, mut channels: NoteChannels, mut heartbeat: Heartbeat) {
-        let (mut openings, mut gaps) = (self.readiness.changes(), self.gaps.changes());
+        let (mut ready, mut gaps) = (self.readiness.changes(), self.gaps.changes());
         let mut receivers = self.receivers.changes();
         let mut waiting = WaitingNotes::new();
         let mut backoff = Backoff::new(RETRY, u64::from(kafka::murmur2(self.worker.as_bytes())));
         loop {
-            let (due, look) = heartbeat.due(&self.receivers.all(), Instant::now());
+            let (due, next_heartbeat) = heartbeat.due(&self.receivers.all(), Instant::now());
             let again = match self.write(&mut waiting, &mut heartbeat, due).await {
                 Ok(()) => {
                     backoff.reset();
@@ -102,8 +102,8 @@ impl StateNotes {
                     None => std::future::pending().await,
                 }
             };
-            let look = async {
-                match look {
+            let next_heartbeat = async {
+                match next_heartbeat {
                     Some(at) => sleep_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -114,10 +114,10 @@ impl StateNotes {
                 Some(note) = channels.oversized.recv() => self.oversized(note).await,
                 Some(note) = channels.echoed.recv() => self.echo(&note, &mut waiting),
                 _ = gaps.changed() => {}
-                _ = openings.changed() => {}
+                _ = ready.changed() => {}
                 _ = receivers.changed() => {}
                 // While Kafka takes nothing there is no hurry.
-                () = look, if again.is_none() => {}
+                () = next_heartbeat, if again.is_none() => {}
                 () = pause => {}
             }
         }
@@ -141,11 +141,11 @@ impl StateNotes {
         // Plain data: it always becomes JSON.
         let value = serde_json::to_value(note).unwrap_or_default();
         let place = (prefix, key.as_str().to_owned());
-        let mut told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
+        let mut requests = waiting.remove(&place).map(|(_, _, requests)| requests).unwrap_or_default();
         // Earlier requests may have been answered by now.
-        told.retain(|waits| !waits.is_closed());
-        told.push(durable);
-        waiting.insert(place, (key, value, told));
+        requests.retain(|waits| !waits.is_closed());
+        requests.push(durable);
+        waiting.insert(place, (key, value, requests));
     }
 
     /// No request waits for it; of one address the last echo counts.
@@ -203,9 +203,10 @@ impl StateNotes {
             match (report(sent, until).await, note) {
                 (Err(error), _) => failed = Some(error),
                 (Ok(()), PendingNote::Waiting(place)) => {
-                    let told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
+                    let requests =
+                        waiting.remove(&place).map(|(_, _, requests)| requests).unwrap_or_default();
                     // Those who have answered meanwhile wait no more.
-                    told.into_iter().for_each(|waits| waits.send(()).unwrap_or_default());
+                    requests.into_iter().for_each(|waits| waits.send(()).unwrap_or_default());
                 }
                 (Ok(()), PendingNote::Gap(gap)) => opened.push(gap),
                 (Ok(()), PendingNote::Heard(due)) => heartbeat.done(due),

@@ -51,7 +51,7 @@ pub(super) struct TopicOpening {
     pub(super) layout: Layout,
     /// Whether each dead letter is worth a line in the log.
     pub(super) logged: bool,
-    pub(super) kind: TopicOwner,
+    pub(super) owner: TopicOwner,
 }
 
 /// Which topics are opened.
@@ -161,7 +161,7 @@ impl TopicReadiness {
     fn open_former(&self, context: &DeliveryContext) {
         let Ok(prefix) = TopicPrefix::new(&*context.prefix) else { return };
         let layout = Layout {
-            dead_letters: context.dead_letters.to_string(),
+            dead_letters: context.dead_letter_topic.to_string(),
             create: self.0.create,
             ..Layout::new(prefix, [])
         };
@@ -170,7 +170,12 @@ impl TopicReadiness {
         // Another thread may have been here first.
         if !slots.iter().any(|slot| slot.is_for(context)) {
             let connector = context.connector.to_string();
-            slots.push(self.slot(TopicOpening { connector, layout, logged: true, kind: TopicOwner::Former }));
+            slots.push(self.slot(TopicOpening {
+                connector,
+                layout,
+                logged: true,
+                owner: TopicOwner::Former,
+            }));
         }
     }
 
@@ -229,20 +234,20 @@ impl Readiness for TopicReadiness {
 impl ReadinessSlot {
     fn is_for(&self, context: &DeliveryContext) -> bool {
         let layout = &self.opening.layout;
-        layout.prefix.as_str() == &*context.prefix && layout.dead_letters == *context.dead_letters
+        layout.prefix.as_str() == &*context.prefix && layout.dead_letters == *context.dead_letter_topic
     }
 }
 
 impl TopicOpening {
     async fn run(self: Arc<Self>, readiness: TopicReadiness) {
         let mut backoff = Backoff::new(OPEN_BACKOFF, u64::from(kafka::murmur2(self.connector.as_bytes())));
-        let mut told = None;
+        let mut last_error = None;
         let opened = loop {
             let error = match self.open(&readiness.0).await {
                 Ok(opened) => break opened,
                 Err(error) => ErrorChain(&error).to_string(),
             };
-            if told.as_ref() == Some(&error) {
+            if last_error.as_ref() == Some(&error) {
                 tracing::debug!(connector = self.connector, error, "topics and schemas are still not ready");
             } else {
                 tracing::warn!(
@@ -252,7 +257,7 @@ impl TopicOpening {
                 );
             }
             readiness.settle(&self, |slot| slot.fault = Some(error.clone()));
-            told = Some(error);
+            last_error = Some(error);
             sleep(backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest)).await;
         };
         let signer = &readiness.0.store.signer;
@@ -266,7 +271,7 @@ impl TopicOpening {
         let Store { admin, ids, .. } = &inner.store;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled(&inner.spool).await);
-        if self.kind == TopicOwner::Former {
+        if self.owner == TopicOwner::Former {
             layout.topics.extend(self.existing(admin).await?);
             layout.topics.insert(Topic::State);
         }
@@ -342,7 +347,7 @@ mod tests {
         fn set(&self, topics: &[Topic], paused: bool) {
             let layout = Layout { partitions: Some(1), ..Layout::new(prefix(), topics.iter().copied()) };
             let connector = "hooks".to_owned();
-            let opening = TopicOpening { connector, layout, logged: false, kind: TopicOwner::Configured };
+            let opening = TopicOpening { connector, layout, logged: false, owner: TopicOwner::Configured };
             let paused = if paused { [opening.connector.clone()].into() } else { HashSet::new() };
             self.readiness.set(vec![opening], paused);
         }
@@ -370,7 +375,7 @@ mod tests {
         DeliveryContext {
             connector: connector.into(),
             prefix: "p".into(),
-            dead_letters: "p.dead-letters".into(),
+            dead_letter_topic: "p.dead-letters".into(),
             received_at: 1,
             traceparent: None,
             content_ids: true,

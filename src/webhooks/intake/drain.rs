@@ -22,7 +22,7 @@ use base::{
 use super::{
     IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart, encode,
     in_flight::InFlight,
-    partition_queue::{DrainWork, Handed},
+    lane_queue::{DrainWork, Handed},
     producer::{PartReport, PendingReports, ProducerFactory},
 };
 use crate::{

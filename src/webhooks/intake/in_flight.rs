@@ -42,12 +42,12 @@ use super::{
     Accept, DeliveryOutcome, Intake, IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
     dedup::{DedupTicket, DedupVerdict},
     encode,
-    partition_queue::PartitionQueue,
+    lane_queue::LaneQueue,
     producer::{PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
     publish::{Failure, PublishStage},
-    spool::{Entry, Lane as SpoolKey},
+    spool::{Entry, Lane},
     webhooks::{
         dead_letter,
         delivery::{Delivery, DeliveryContent, DeliveryPart, topic_of},
@@ -106,7 +106,7 @@ impl<S: ProducerFactory> Intake<S> {
     pub async fn take(
         &self,
         delivery: Delivery,
-        reading: DeliveryContent,
+        content: DeliveryContent,
         since: Instant,
     ) -> DeliveryOutcome {
         let shared = &self.0;
@@ -114,7 +114,7 @@ impl<S: ProducerFactory> Intake<S> {
             return DeliveryOutcome::Full;
         }
         let last = since + shared.times.last;
-        let ticket = match &reading.outgoing_id {
+        let ticket = match &content.outgoing_id {
             Some(id) => match shared.dedup.see(&delivery.context.connector, id, &delivery.body) {
                 DedupVerdict::First(ticket) => Some(ticket),
                 DedupVerdict::Twin(pending) => {
@@ -130,17 +130,17 @@ impl<S: ProducerFactory> Intake<S> {
             },
             None => None,
         };
-        shared.complete(&delivery, reading.parts, since, ticket).await
+        shared.complete(&delivery, content.parts, since, ticket).await
     }
 }
 
 impl<S: ProducerFactory> IntakeState<S> {
-    fn queue(&self, id: &SpoolKey) -> Arc<NamedQueue> {
+    fn queue(&self, id: &Lane) -> Arc<NamedQueue> {
         if let Some(queue) = self.queues.read().get(id) {
             return Arc::clone(queue);
         }
         let mut queues = self.queues.write();
-        let new = || Arc::new(NamedQueue { id: id.clone(), order: PartitionQueue::new(None) });
+        let new = || Arc::new(NamedQueue { id: id.clone(), order: LaneQueue::new(None) });
         Arc::clone(queues.entry(id.clone()).or_insert_with(new))
     }
 
@@ -248,12 +248,12 @@ impl<S: ProducerFactory> IntakeState<S> {
             match reports.await {
                 PartReport::Acknowledged => {
                     self.publish_errors
-                        .acknowledged(&delivery.context.connector, &delivery.context.dead_letters);
+                        .acknowledged(&delivery.context.connector, &delivery.context.dead_letter_topic);
                     return true;
                 }
                 PartReport::Refused(_) => {}
                 PartReport::Again(error) => {
-                    self.recheck(delivery, &delivery.context.dead_letters, &error);
+                    self.recheck(delivery, &delivery.context.dead_letter_topic, &error);
                     return false;
                 }
             }

@@ -11,7 +11,7 @@
 //! | `in_flight.rs` | lets the parts of a delivery into their queues, sees them through, answers |
 //! | `dedup.rs` | which deliveries came before |
 //! | `encode.rs` | the records of a part as bytes; dead letters |
-//! | `partition_queue.rs` | the order of one queue: direct or behind |
+//! | `lane_queue.rs` | the order of one queue: direct or behind |
 //! | `producer.rs` | hands records to the current producer, collects its reports |
 //! | `publish_errors.rs` | topics to which Kafka takes no records, for `/health` |
 //! | `drain.rs` | publishes what a queue has in the spool and in memory |
@@ -20,7 +20,9 @@
 //!   answered 200.
 //! - [`Intake::take`] answers by [`Times::last`] at the latest. At [`Times::deadline`] a part without a report gets a copy in the spool; at
 //!   [`Times::last`] a delivery that neither Kafka nor the spool has confirmed is answered [`DeliveryOutcome::Late`].
-//! - Order per queue: the head of `partition_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
+//! - A lane is one order of deliveries: a topic, a connector and one of 32 numbers that the key of a record is hashed to. It is the same
+//!   in the spool and in memory, and has nothing to do with the partitions of Kafka. Each lane has one queue.
+//! - Order per queue: the head of `lane_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
 //! - What Kafka or the schema refuses permanently goes to the dead letters, with its bytes, and then counts as published.
 //! - A delivery that was taken is never abandoned: its request completes it, and a task does once the request has its answer
 //!   or its sender hangs up.
@@ -33,7 +35,7 @@ mod in_flight;
 
 mod dedup;
 mod encode;
-mod partition_queue;
+mod lane_queue;
 mod producer;
 mod publish_errors;
 
@@ -62,14 +64,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use base::retry::BackoffPolicy;
 use model::Moment;
 
-use self::{dedup::Dedup, partition_queue::PartitionQueue, publish_errors::PublishErrors};
+use self::{dedup::Dedup, lane_queue::LaneQueue, publish_errors::PublishErrors};
 pub use self::{
     encode::{Readiness, ReadyTopics},
     producer::{KafkaProducers, ProducerFactory},
     publish_errors::PublishError,
 };
 use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
-use crate::spool::{self, Lane as SpoolKey, Spool};
+use crate::spool::{self, Lane, Spool};
 
 /// Backoff after Kafka did not take a record.
 const PUBLISH_BACKOFF: BackoffPolicy =
@@ -129,7 +131,7 @@ struct IntakeState<S: ProducerFactory> {
     spool: Spool,
     readiness: Arc<dyn Readiness>,
     times: Times,
-    queues: RwLock<HashMap<SpoolKey, Arc<NamedQueue>>>,
+    queues: RwLock<HashMap<Lane, Arc<NamedQueue>>>,
     numbers: AtomicU64,
     memory: Arc<DeliveryMemory>,
     dedup: Arc<Dedup>,
@@ -150,10 +152,10 @@ struct IntakeTasks {
     runtime: Handle,
 }
 
-/// A queue and its spool key.
+/// A queue and its lane.
 struct NamedQueue {
-    id: SpoolKey,
-    order: PartitionQueue<QueuedPart>,
+    id: Lane,
+    order: LaneQueue<QueuedPart>,
 }
 
 /// A part of a delivery, until it is published.
@@ -182,7 +184,7 @@ impl<S: ProducerFactory> Intake<S> {
     ) -> Result<Self, spool::Error> {
         let highest = spool.highest_sequence();
         let queues = spool.lanes().await?.into_iter().map(|state| {
-            let queue = NamedQueue { id: state.lane.clone(), order: PartitionQueue::new(Some(highest)) };
+            let queue = NamedQueue { id: state.lane.clone(), order: LaneQueue::new(Some(highest)) };
             (state.lane, Arc::new(queue))
         });
         let queues: HashMap<_, _> = queues.collect();

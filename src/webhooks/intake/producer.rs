@@ -24,7 +24,7 @@ use model::{EncodedRecord, Origin};
 use super::{
     PUBLISH_BACKOFF,
     encode::{PreparedRecord, RecordKind},
-    partition_queue::Handed,
+    lane_queue::Handed,
 };
 use crate::publish::PublishStage;
 
@@ -45,16 +45,20 @@ pub trait ProducerFactory: Send + Sync + 'static {
     ///
     /// # Errors
     /// The record, with the reason why it was not taken.
-    fn send(&self, sink: &Self::Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError>;
+    fn send(
+        &self,
+        producer: &Self::Producer,
+        record: EncodedRecord,
+    ) -> Result<Self::Report, kafka::SendError>;
 
     /// Whether this one has failed fatally.
-    fn has_failed(&self, sink: &Self::Producer) -> bool;
+    fn has_failed(&self, producer: &Self::Producer) -> bool;
 
     /// Waits until everything is reported, at most `limit`.
-    fn flush(&self, sink: &Self::Producer, limit: Duration) -> impl Future<Output = ()> + Send;
+    fn flush(&self, producer: &Self::Producer, limit: Duration) -> impl Future<Output = ()> + Send;
 
     /// Reports as failed what has no report.
-    fn purge(&self, sink: &Self::Producer);
+    fn purge(&self, producer: &Self::Producer);
 }
 
 /// Kafka's idempotent producers.
@@ -76,24 +80,24 @@ impl ProducerFactory for KafkaProducers {
 
     fn send(
         &self,
-        sink: &Producer,
+        producer: &Producer,
         record: EncodedRecord,
     ) -> Result<kafka::DeliveryFuture, kafka::SendError> {
-        sink.send(record)
+        producer.send(record)
     }
 
-    fn has_failed(&self, sink: &Producer) -> bool {
-        sink.fatal().is_some()
+    fn has_failed(&self, producer: &Producer) -> bool {
+        producer.fatal().is_some()
     }
 
-    async fn flush(&self, sink: &Producer, limit: Duration) {
-        if let Err(error) = sink.flush(limit).await {
+    async fn flush(&self, producer: &Producer, limit: Duration) {
+        if let Err(error) = producer.flush(limit).await {
             tracing::info!(%error, "flush did not finish; unpublished deliveries stay in the spool");
         }
     }
 
-    fn purge(&self, sink: &Producer) {
-        sink.purge();
+    fn purge(&self, producer: &Producer) {
+        producer.purge();
     }
 }
 
@@ -115,7 +119,7 @@ struct ProducerState<S: ProducerFactory> {
 pub(super) struct BuiltProducer<S: ProducerFactory> {
     /// Which one: no other has this number.
     pub(super) number: u64,
-    sink: S::Producer,
+    producer: S::Producer,
 }
 
 impl<S: ProducerFactory> CurrentProducer<S> {
@@ -137,10 +141,10 @@ impl<S: ProducerFactory> CurrentProducer<S> {
         let waits = state.failed.as_ref().is_some_and(|(again, _)| Instant::now() < *again);
         if state.built.is_none() && !waits {
             match self.producers.build() {
-                Ok(sink) => {
+                Ok(producer) => {
                     let number = state.count;
                     *state = ProducerState {
-                        built: Some(Arc::new(BuiltProducer { number, sink })),
+                        built: Some(Arc::new(BuiltProducer { number, producer })),
                         failed: None,
                         count: number + 1,
                     };
@@ -161,7 +165,7 @@ impl<S: ProducerFactory> CurrentProducer<S> {
     /// Lets go of a producer that failed fatally. Its records are reported as failed, and are sent again through the next.
     pub(super) fn replace_if_failed(&self) {
         let mut state = self.state.write();
-        if state.built.as_ref().is_some_and(|built| self.producers.has_failed(&built.sink)) {
+        if state.built.as_ref().is_some_and(|built| self.producers.has_failed(&built.producer)) {
             tracing::warn!("producer failed fatally; rebuilding it");
             state.built = None;
         }
@@ -170,13 +174,13 @@ impl<S: ProducerFactory> CurrentProducer<S> {
     pub(super) async fn flush(&self, until: Instant) {
         let built = self.state.read().built.clone();
         if let Some(built) = built {
-            self.producers.flush(&built.sink, until.saturating_duration_since(Instant::now())).await;
+            self.producers.flush(&built.producer, until.saturating_duration_since(Instant::now())).await;
         }
     }
 
     pub(super) fn purge(&self) {
         if let Some(built) = &self.state.read().built {
-            self.producers.purge(&built.sink);
+            self.producers.purge(&built.producer);
         }
     }
 
@@ -189,7 +193,7 @@ impl<S: ProducerFactory> CurrentProducer<S> {
         let mut reports =
             PendingReports { waiting: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
         for PreparedRecord { record, kind } in records {
-            match self.producers.send(&built.sink, record) {
+            match self.producers.send(&built.producer, record) {
                 Ok(delivery) => reports.waiting.push_back((kind, delivery)),
                 Err(failed) if !reports.waiting.is_empty() => {
                     reports.failed(failed.error);

@@ -39,13 +39,14 @@ impl PublishErrors {
     pub(super) fn failed(&self, connector: &str, topic: &str, error: &kafka::Error) {
         let cause = ErrorChain(error).to_string();
         let mut known = self.known.lock();
-        let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| PublishError {
-            connector: connector.to_owned(),
-            topic: topic.to_owned(),
-            since: SystemTime::now(),
-            cause: String::new(),
-        });
-        if trouble.cause != cause {
+        let reported =
+            known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| PublishError {
+                connector: connector.to_owned(),
+                topic: topic.to_owned(),
+                since: SystemTime::now(),
+                cause: String::new(),
+            });
+        if reported.cause != cause {
             tracing::warn!(
                 connector,
                 topic,
@@ -53,7 +54,7 @@ impl PublishErrors {
                 "Kafka does not take records; they are kept and sent again"
             );
         }
-        trouble.cause = cause;
+        reported.cause = cause;
         self.any.store(true, Ordering::Relaxed);
     }
 

@@ -13,7 +13,7 @@ use base::metrics::RefusalReason;
 use model::{InvoicingHook, Moment};
 
 use super::{Echoed, request::RequestHandler};
-use crate::webhooks::receivers::{Receiver, ReceiverLookup, ReceiverState};
+use crate::webhooks::receiver_table::{Receiver, ReceiverLookup, ReceiverState};
 
 /// Shortest time between two reported echoes of one address.
 const ECHO_INTERVAL: Duration = Duration::from_secs(1);

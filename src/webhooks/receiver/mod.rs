@@ -43,7 +43,7 @@ use tokio::sync::{mpsc, oneshot};
 use model::{AccountingResource, InvoicingHook};
 
 pub use self::{budget::HashLimit, request::router};
-use super::receivers::DeliveryStats;
+use super::receiver_table::DeliveryStats;
 
 mod request;
 

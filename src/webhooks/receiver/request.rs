@@ -36,7 +36,7 @@ use super::{
 use crate::webhooks::{
     delivery::{ApiFamily, Delivery, DeliveryContent, DeliveryContext},
     intake::{Accept, DeliveryOutcome},
-    receivers::{DeliveredBy, Receiver, ReceiverLookup, ReceiverState, Receivers, Trust},
+    receiver_table::{DeliveredBy, Receiver, ReceiverLookup, ReceiverState, Receivers, Trust},
     signature::{ACCOUNTING_HEADER, PresentedSignature, Scheme, SigningKeys},
 };
 
@@ -296,23 +296,23 @@ impl RequestHandler {
         let context = DeliveryContext {
             connector: Arc::clone(&receiver.connector),
             prefix: Arc::clone(&receiver.prefix),
-            dead_letters: Arc::clone(&receiver.dead_letters),
+            dead_letter_topic: Arc::clone(&receiver.dead_letter_topic),
             received_at: Moment::now().micros(),
             traceparent: traceparent(&head.headers),
             content_ids: true,
             family,
         };
         let delivery = Delivery { context: Arc::new(context), body };
-        let mut reading = delivery.read();
-        let end = if reading.acknowledges {
-            match self.acknowledge(receiver, &delivery.context, reading).await {
+        let mut content = delivery.read();
+        let end = if content.acknowledges {
+            match self.acknowledge(receiver, &delivery.context, content).await {
                 true => DeliveryEnd::Acknowledged,
                 false => DeliveryEnd::Late,
             }
         } else {
-            let (context, webhook) = (Arc::clone(&delivery.context), reading.webhook_id.take());
-            let resource = reading.resource;
-            match (self.accept)(delivery, reading, since).await {
+            let (context, webhook) = (Arc::clone(&delivery.context), content.webhook_id.take());
+            let resource = content.resource;
+            match (self.accept)(delivery, content, since).await {
                 DeliveryOutcome::Durable => {
                     self.count_delivery(&context, webhook.as_deref(), resource);
                     DeliveryEnd::Durable
@@ -351,12 +351,12 @@ impl RequestHandler {
         &self,
         receiver: &Receiver,
         context: &DeliveryContext,
-        reading: DeliveryContent,
+        content: DeliveryContent,
     ) -> bool {
         let acknowledged = ReceivedAcknowledge {
             connector: Arc::clone(&receiver.connector),
-            webhook_id: reading.webhook_id,
-            resource: reading.resource.or_else(|| registered(context)),
+            webhook_id: content.webhook_id,
+            resource: content.resource.or_else(|| registered(context)),
             received_at: context.received_at,
         };
         let (noted, durable) = oneshot::channel();

@@ -28,7 +28,7 @@ use crate::{
     telemetry::captured_logs::captured_logs,
     webhooks::{
         intake::{Accept, DeliveryOutcome},
-        receivers::{Receiver, ReceiverState, Receivers, Trust},
+        receiver_table::{Receiver, ReceiverState, Receivers, Trust},
         signature,
     },
 };

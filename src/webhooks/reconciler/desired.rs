@@ -29,7 +29,7 @@ const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A configuration, ready for the planner.
 #[derive(Debug, Clone)]
-pub(super) struct DesiredState {
+pub(super) struct ResolvedConnector {
     pub(super) source: WebhookSource,
     /// Empty if subscriptions are not managed here.
     pub(super) wanted: BTreeMap<Target, DesiredSubscription>,
@@ -38,7 +38,7 @@ pub(super) struct DesiredState {
     pub(super) request: Duration,
 }
 
-impl DesiredState {
+impl ResolvedConnector {
     /// Reads a configuration. Blocks: references may be files.
     ///
     /// # Errors
@@ -126,9 +126,9 @@ mod tests {
     fn a_missing_advertised_url_names_the_key_to_set() {
         let mut config = webhook_config();
 
-        let managed = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap_err();
+        let managed = ResolvedConnector::read("hooks", &config, &Providers::new([]), None).unwrap_err();
         config.insert("subscriptions.manage".into(), "false".into());
-        let unmanaged = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap();
+        let unmanaged = ResolvedConnector::read("hooks", &config, &Providers::new([]), None).unwrap();
 
         assert!(managed.message.starts_with("webhook.advertised.url is not set"), "{}", managed.message);
         assert!(managed.remedy.unwrap().contains("subscriptions.manage=false"));
@@ -156,8 +156,12 @@ mod tests {
             }
             config.insert("subscriptions.manage".into(), manages.to_string());
 
-            let read =
-                DesiredState::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
+            let read = ResolvedConnector::read(
+                "hooks",
+                &config,
+                &Providers::new([]),
+                Some(&Url::parse(url).unwrap()),
+            );
 
             assert_eq!(read.is_err(), refused, "{url} {has_hooks} {manages}");
             let Err(failure) = read else { continue };
@@ -174,7 +178,7 @@ mod tests {
             let mut config = webhook_config();
             config.insert("accounting.secret".into(), secret.into());
             config.insert("provider.request.timeout.ms".into(), "7000".into());
-            DesiredState::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+            ResolvedConnector::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
         };
 
         let (one, same, other) =

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `desired.rs` | reads the configuration, with its references resolved |
 //! | `task.rs` | the loop |
-//! | `calls.rs` | calls the provider |
+//! | `provider_calls.rs` | calls the provider |
 //! | `dry_run/` | shows what the loop would do |
 //!
 //! - Every commit is fenced by the connector's transactional id, and one comes before every call that creates something: an older
@@ -30,8 +30,8 @@
 mod desired;
 mod task;
 
-mod calls;
 mod dry_run;
+mod provider_calls;
 
 pub use self::dry_run::{DryRun, DryRunContext, DryRunStep, dry_run};
 pub(crate) use self::task::Reconciler;

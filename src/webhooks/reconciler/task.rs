@@ -15,8 +15,8 @@ use base::{
 use model::{Fingerprint, GapState, Moment, Nonce, Target};
 
 use super::{
-    calls::{CallStop, MAX_PAUSE, ProviderCalls},
-    desired::DesiredState,
+    desired::ResolvedConnector,
+    provider_calls::{CallStop, MAX_PAUSE, ProviderCalls},
 };
 use crate::{
     config::{Providers, Worker},
@@ -27,8 +27,8 @@ use crate::{
         subscriptions::{SubscriptionChange, SubscriptionState},
     },
     webhooks::subscriptions::{
-        CallOutcome, DesiredSubscription, PlanInput, PlannedCall, PlannerMemory, ProviderCall, RetryState,
-        SubscriptionPlan, plan, settle,
+        CallOutcome, DesiredSubscription, PlannedCall, PlannerMemory, ProviderCall, RetryState,
+        SubscriptionInput, SubscriptionPlan, plan, settle,
     },
 };
 
@@ -53,14 +53,14 @@ const STOP_CALL_WAIT: Duration = Duration::from_secs(3);
 pub(crate) struct Reconciler<'a> {
     task: &'a Task,
     ledger: OwnedLedger,
-    desired: DesiredState,
+    desired: ResolvedConnector,
     reload: Reload,
     calls: ProviderCalls,
     memory: PlannerMemory,
     /// When it took over, in microseconds since 1970.
     began: i64,
     /// Number of the last command that the memory was reset for.
-    wish: u64,
+    command: u64,
     pace: PlanPace,
 }
 
@@ -75,7 +75,7 @@ struct OwnedLedger {
 struct Reload {
     at: Instant,
     /// A changed configuration, which applies once the next read is the same.
-    unsettled: Option<Box<DesiredState>>,
+    unsettled: Option<Box<ResolvedConnector>>,
 }
 
 /// How long to wait between plans.
@@ -109,7 +109,7 @@ impl<'a> Reconciler<'a> {
             memory: PlannerMemory::default(),
             reload: Reload { at: Instant::now() + tools.worker.secrets_reload_interval, unsettled: None },
             began: Moment::now().micros(),
-            wish: 0,
+            command: 0,
             pace: PlanPace {
                 backoff: Backoff::new(BackoffPolicy { first, longest, total: None }, seed),
                 pause_until: Instant::now(),
@@ -144,9 +144,9 @@ impl<'a> Reconciler<'a> {
             self.go(plan.steps, planned, is_over).await?;
         }
         let now = Moment::now().micros();
-        let again = plan
-            .again_at
-            .map_or(MAX_PLAN_INTERVAL, |at| micros(at.saturating_sub(now)).min(MAX_PLAN_INTERVAL));
+        let again = plan.again_at.map_or(MAX_PLAN_INTERVAL, |at| {
+            duration_of_micros(at.saturating_sub(now)).min(MAX_PLAN_INTERVAL)
+        });
         let mut wake = (Instant::now() + again).min(self.reload.at);
         self.pace.busy = if alters && !is_paused { self.pace.busy.saturating_add(1) } else { 0 };
         if has_changes || has_steps {
@@ -171,14 +171,14 @@ impl<'a> Reconciler<'a> {
     pub(crate) async fn idle(&mut self, until: Instant) {
         tokio::select! {
             () = sleep_until(until) => {}
-            // The tail lives as long as this does.
+            // The table lives as long as this does.
             _ = self.ledger.changes.changed() => sleep(MIN_PLAN_INTERVAL).await,
         }
     }
 
     /// What is declared; nothing, if the operator removes all subscriptions.
     fn wanted(&self, ledger: &SubscriptionState) -> BTreeMap<Target, DesiredSubscription> {
-        if ledger.requests.is_removed() { BTreeMap::new() } else { self.desired.wanted.clone() }
+        if ledger.requests.is_removed(command) if command.removed => BTreeMap::new() } else { self.desired.wanted.clone() }
     }
 
     fn input<'s>(
@@ -186,8 +186,8 @@ impl<'a> Reconciler<'a> {
         ledger: &'s SubscriptionState,
         wanted: &'s BTreeMap<Target, DesiredSubscription>,
         now: i64,
-    ) -> PlanInput<'s> {
-        PlanInput {
+    ) -> SubscriptionInput<'s> {
+        SubscriptionInput {
             connector: &self.task.connector,
             worker: &self.task.tools.worker_id,
             now,
@@ -224,12 +224,12 @@ impl<'a> Reconciler<'a> {
         Ok(())
     }
 
-    /// Updates the memory for the current wish and the declared secrets.
+    /// Updates the memory for the current command and the declared secrets.
     fn remember(&mut self, ledger: &SubscriptionState) {
-        let number = ledger.requests.wish.as_ref().map_or(0, |wish| wish.number);
-        if number != self.wish {
-            self.wish = number;
-            // A new wish is tried at once: backoffs of earlier failures end.
+        let number = ledger.requests.wish.as_ref().map_or(0, |command| command.number);
+        if number != self.command {
+            self.command = number;
+            // A new command is tried at once: backoffs of earlier failures end.
             let PlannerMemory { secrets, foreign, .. } = std::mem::take(&mut self.memory);
             self.memory = PlannerMemory { secrets, foreign, ..PlannerMemory::default() };
             self.pace.pause_until = Instant::now();
@@ -244,17 +244,17 @@ impl<'a> Reconciler<'a> {
     /// Resolves references again, if it is time or a receiver knows more.
     async fn reread_references(&mut self) {
         let now = Instant::now();
-        let is_told = self.ledger.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
+        let is_behind = self.ledger.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
         if !self.desired.source.common.restart_on_changed_secret {
             self.reload.at = now + MAX_PLAN_INTERVAL;
             return;
         }
-        if now < self.reload.at && !(is_told && now + REFERENCE_RECHECK <= self.reload.at) {
+        if now < self.reload.at && !(is_behind && now + REFERENCE_RECHECK <= self.reload.at) {
             return;
         }
         let every = self.task.tools.worker.secrets_reload_interval;
         self.reload.at = now + every;
-        if is_told {
+        if is_behind {
             self.reload.at = now + every.min(REFERENCE_RECHECK);
         }
         let Task { connector, config, tools, .. } = self.task;
@@ -454,7 +454,7 @@ fn worse(known: Option<CallStop>, other: CallStop) -> CallStop {
 }
 
 /// Remembers since when each secret is wanted.
-pub(super) fn want_since(memory: &mut PlannerMemory, desired: &DesiredState, now: i64) {
+pub(super) fn want_since(memory: &mut PlannerMemory, desired: &ResolvedConnector, now: i64) {
     let all: Vec<&Fingerprint> = desired.wanted.values().map(|one| &one.fingerprint).collect();
     memory.secrets.retain(|known, _| all.contains(&known));
     for one in all {
@@ -468,11 +468,11 @@ pub(super) async fn read(
     config: &Arc<Properties>,
     providers: &Providers,
     worker: &Arc<Worker>,
-) -> Result<DesiredState, Failure> {
+) -> Result<ResolvedConnector, Failure> {
     let (connector, config) = (connector.to_owned(), Arc::clone(config));
     let (providers, worker) = (providers.clone(), Arc::clone(worker));
     let reading = spawn_blocking(move || {
-        DesiredState::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
+        ResolvedConnector::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
     });
     let broken =
         |_| Err(Failure::passing("InvalidConfiguration", "the thread that reads the configuration panicked"));
@@ -497,7 +497,7 @@ fn only_losses(plan: SubscriptionPlan, ledger: &SubscriptionState) -> Subscripti
 }
 
 /// A duration in microseconds.
-fn micros(time: i64) -> Duration {
+fn duration_of_micros(time: i64) -> Duration {
     Duration::from_micros(u64::try_from(time).unwrap_or_default())
 }
 

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 
 use model::{DeliveryInterval, Fingerprint, Gap, GapCause, GapState, Repair, Subscription, Target};
 
-use super::{PlanInput, SilenceRules};
+use super::{SilenceRules, SubscriptionInput};
 use crate::state::subscriptions::SubscriptionChange;
 
 /// Opens a gap for a subscription, since its last durable delivery.
 pub(super) fn open(
-    input: &PlanInput<'_>,
+    input: &SubscriptionInput<'_>,
     one: &Subscription,
     cause: GapCause,
     detail: impl Into<String>,
 ) -> Option<SubscriptionChange> {
-    let PlanInput { ledger, rules, now, .. } = input;
+    let SubscriptionInput { ledger, rules, now, .. } = input;
     let since =
         ledger.last_delivery(one).or(one.acknowledged_at).or(one.active_since).unwrap_or(one.intended_at);
     let from = since.min(*now).saturating_sub(rules.margin);
@@ -42,7 +42,7 @@ pub(super) fn open(
 
 /// A gap that is found now; its end may not be known yet.
 fn found(
-    input: &PlanInput<'_>,
+    input: &SubscriptionInput<'_>,
     target: Target,
     cause: GapCause,
     (from, to): (i64, Option<i64>),
@@ -63,7 +63,7 @@ fn found(
 }
 
 /// Opens a gap for a subscription that no receiver accepted in time, if there is no other.
-pub(super) fn open_awaiting(input: &PlanInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
+pub(super) fn open_awaiting(input: &SubscriptionInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
     if input.ledger.active(one.target).next().is_some() {
         return None;
     }
@@ -75,12 +75,12 @@ pub(super) fn open_awaiting(input: &PlanInput<'_>, one: &Subscription) -> Option
 }
 
 /// Opens a gap for a subscription that is moved without a second one.
-pub(super) fn open_moved(input: &PlanInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
+pub(super) fn open_moved(input: &SubscriptionInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
     open(input, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
 }
 
 /// Opens a gap if every active subscription of a target signs with a secret that is not configured any more.
-pub(super) fn open_unverified(input: &PlanInput<'_>, target: Target) -> Option<SubscriptionChange> {
+pub(super) fn open_unverified(input: &SubscriptionInput<'_>, target: Target) -> Option<SubscriptionChange> {
     let wanted = input.wanted.get(&target)?;
     let active: Vec<&Subscription> = input.ledger.active(target).collect();
     let first = active.first()?;
@@ -100,8 +100,8 @@ pub(super) fn open_unverified(input: &PlanInput<'_>, target: Target) -> Option<S
 }
 
 /// Ends gaps whose cause is over, and requests their repair.
-pub(super) fn end(input: &PlanInput<'_>) -> Vec<SubscriptionChange> {
-    let PlanInput { ledger, rules, now, .. } = input;
+pub(super) fn end(input: &SubscriptionInput<'_>) -> Vec<SubscriptionChange> {
+    let SubscriptionInput { ledger, rules, now, .. } = input;
     let mut changes = Vec::new();
     for (id, gap) in ledger.gaps.iter().filter(|(_, gap)| gap.state == GapState::Open) {
         let to = match gap.to {
@@ -131,8 +131,8 @@ pub(super) fn end(input: &PlanInput<'_>) -> Vec<SubscriptionChange> {
 }
 
 /// When the cause of a gap was over; `None`: it is not.
-fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
-    let PlanInput { ledger, now, wanted, .. } = input;
+fn over(input: &SubscriptionInput<'_>, gap: &Gap) -> Option<i64> {
+    let SubscriptionInput { ledger, now, wanted, .. } = input;
     match gap.cause {
         // What is lost is lost once.
         GapCause::Spool
@@ -159,44 +159,44 @@ fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
     }
 }
 
-/// Updates the paces, and opens a gap for each implausible silence.
-pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<SubscriptionChange> {
-    let PlanInput { ledger, rules, now, .. } = input;
+/// Updates the intervals between deliveries, and opens a gap for each implausible silence.
+pub(super) fn observe_silence(input: &SubscriptionInput<'_>) -> Vec<SubscriptionChange> {
+    let SubscriptionInput { ledger, rules, now, .. } = input;
     let Some(SilenceRules { factor, learning, min }) = rules.silence else { return Vec::new() };
     let mut changes = Vec::new();
     let mut paces = ledger.paces.clone();
     for (target, last) in lasts(input) {
-        let pace = paces.targets.entry(target).or_insert(DeliveryInterval {
+        let interval = paces.targets.entry(target).or_insert(DeliveryInterval {
             since: last,
             last,
             longest: [0, 0],
             span: last,
         });
-        if last > pace.last {
-            hear(pace, last, learning);
+        if last > interval.last {
+            hear(interval, last, learning);
         }
     }
-    for (target, pace) in &paces.targets {
+    for (target, interval) in &paces.targets {
         let Some(active_since) = ledger.active(*target).filter_map(|one| one.active_since).min() else {
             continue;
         };
-        let longest = pace.longest.into_iter().max().unwrap_or_default();
+        let longest = interval.longest.into_iter().max().unwrap_or_default();
         let plausible = ((longest as f64 * factor) as i64).max(min);
-        let is_learnt = pace.last.saturating_sub(pace.since) >= learning;
-        let silent_since = pace.last.max(active_since);
+        let is_learnt = interval.last.saturating_sub(interval.since) >= learning;
+        let silent_since = interval.last.max(active_since);
         if !is_learnt || now.saturating_sub(silent_since) <= plausible {
             continue;
         }
         // A silence that continues opens another gap after the same time.
-        let told = ledger.gaps.values().filter(|gap| {
+        let opened = ledger.gaps.values().filter(|gap| {
             gap.target == Some(*target) && gap.cause == GapCause::Silence && gap.opened_at > silent_since
         });
-        let last = told.map(|gap| gap.opened_at).max();
+        let last = opened.map(|gap| gap.opened_at).max();
         if last.is_some_and(|last| now.saturating_sub(last) <= plausible) {
             continue;
         }
         let seconds = |micros: i64| micros / 1_000_000;
-        let from = last.unwrap_or(pace.last).saturating_sub(rules.margin);
+        let from = last.unwrap_or(interval.last).saturating_sub(rules.margin);
         let detail = format!(
             "nothing has come for {} s, and the longest silence before was {} s",
             seconds(now.saturating_sub(silent_since)),
@@ -211,7 +211,7 @@ pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<SubscriptionChange> 
 }
 
 /// When each target last sent a delivery.
-fn lasts(input: &PlanInput<'_>) -> Vec<(Target, i64)> {
+fn lasts(input: &SubscriptionInput<'_>) -> Vec<(Target, i64)> {
     let mut lasts = BTreeMap::new();
     for heard in input.ledger.heard.values() {
         let webhooks = heard.webhooks.values();
@@ -225,10 +225,10 @@ fn lasts(input: &PlanInput<'_>) -> Vec<(Target, i64)> {
 }
 
 /// Counts a delivery.
-fn hear(pace: &mut DeliveryInterval, last: i64, span: i64) {
-    if last.saturating_sub(pace.span) >= span.max(1) {
-        (pace.longest, pace.span) = ([0, pace.longest[0]], last);
+fn hear(interval: &mut DeliveryInterval, last: i64, span: i64) {
+    if last.saturating_sub(interval.span) >= span.max(1) {
+        (interval.longest, interval.span) = ([0, interval.longest[0]], last);
     }
-    pace.longest[0] = pace.longest[0].max(last.saturating_sub(pace.last));
-    pace.last = last;
+    interval.longest[0] = interval.longest[0].max(last.saturating_sub(interval.last));
+    interval.last = last;
 }

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{GapCause, Nonce, Subscription, SubscriptionPhase, Target};
 
 use super::{
-    DesiredSubscription, ListedHook, PlanInput, ProviderCall, SubscriptionPlan,
+    DesiredSubscription, ListedHook, ProviderCall, SubscriptionInput, SubscriptionPlan,
     history::{NOT_ASKED, NOT_ECHOED, NOT_LISTED, REFUSED},
     settle::{LedgerChanges, is_address, lost, stranger},
 };
@@ -59,8 +59,12 @@ pub fn address<'a>(
 }
 
 /// The same for a plan: own addresses also need receivers that know them.
-pub(super) fn planned<'a>(input: &PlanInput<'a>, target: Target, one: &'a DesiredSubscription) -> &'a str {
-    let PlanInput { ledger, wanted, .. } = input;
+pub(super) fn planned<'a>(
+    input: &SubscriptionInput<'a>,
+    target: Target,
+    one: &'a DesiredSubscription,
+) -> &'a str {
+    let SubscriptionInput { ledger, wanted, .. } = input;
     let are_known = input.receivers().all(|heard| heard.hook_addresses);
     match one.fallback() {
         Some(fallback) if !are_known => fallback,
@@ -70,12 +74,12 @@ pub(super) fn planned<'a>(input: &PlanInput<'a>, target: Target, one: &'a Desire
 
 /// Whether another hook is just trying whether the provider takes own addresses.
 pub(super) fn waits_for_another(
-    input: &PlanInput<'_>,
+    input: &SubscriptionInput<'_>,
     target: Target,
     url: &str,
     plan: &SubscriptionPlan,
 ) -> bool {
-    let PlanInput { ledger, wanted, .. } = input;
+    let SubscriptionInput { ledger, wanted, .. } = input;
     let is_other = |one: &Subscription| one.target != target && is_own(wanted, one.target, &one.url);
     let mut steps = plan.steps.iter().filter_map(|step| match &step.call {
         ProviderCall::Subscribe(one) => Some(&**one),
@@ -128,10 +132,10 @@ fn is_refused(one: &Subscription) -> bool {
 const CLOCK_SLACK: i64 = 10_000_000;
 
 /// Whether the provider sends the notifications of a hook that it lists.
-pub(super) fn is_effective(input: &PlanInput<'_>, one: &Subscription) -> bool {
+pub(super) fn is_effective(input: &SubscriptionInput<'_>, one: &Subscription) -> bool {
     let ledger = input.ledger;
-    let are_told = input.receivers().all(|heard| heard.tells_echoes);
-    !are_told
+    let are_echoes_written = input.receivers().all(|heard| heard.tells_echoes);
+    !are_echoes_written
         || echoed(ledger, one).is_some()
         || delivered(ledger, one).is_some_and(|at| at > one.intended_at)
 }
@@ -173,7 +177,7 @@ pub fn owner(connector: &str) -> String {
 
 /// The hooks of the invoicing API, against all that the ledger has.
 pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], planned: i64) {
-    let PlanInput { ledger, now, rules, connector, .. } = *changes.input;
+    let SubscriptionInput { ledger, now, rules, connector, .. } = *changes.input;
     let nonce_of = |hook: &ListedHook| {
         let names = [hook.name.as_deref(), hook.description.as_deref()];
         names.into_iter().flatten().find_map(Nonce::split).map(|(name, nonce)| (name.to_owned(), nonce))

@@ -5,7 +5,7 @@
 
 use model::{Subscription, SubscriptionPhase};
 
-use super::PlanInput;
+use super::SubscriptionInput;
 
 /// How often enabling is tried before a subscription is followed by another.
 pub(super) const MAX_ENABLE_ATTEMPTS: u32 = 3;
@@ -28,8 +28,8 @@ pub(super) enum Lifecycle {
 }
 
 impl Lifecycle {
-    pub(super) fn of(input: &PlanInput<'_>, one: &Subscription) -> Self {
-        let PlanInput { ledger, memory, rules, now, .. } = input;
+    pub(super) fn of(input: &SubscriptionInput<'_>, one: &Subscription) -> Self {
+        let SubscriptionInput { ledger, memory, rules, now, .. } = input;
         let checked_at = one.checked_at;
         match one.phase {
             SubscriptionPhase::Intended => {

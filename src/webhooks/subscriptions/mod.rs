@@ -257,7 +257,7 @@ impl RetryState {
 }
 
 /// All inputs of a plan.
-pub struct PlanInput<'a> {
+pub struct SubscriptionInput<'a> {
     /// Name of the connector.
     pub connector: &'a str,
     /// The worker, which is written into gaps.
@@ -278,7 +278,7 @@ pub struct PlanInput<'a> {
     pub draw: &'a (dyn Fn() -> Nonce + Sync),
 }
 
-impl<'a> PlanInput<'a> {
+impl<'a> SubscriptionInput<'a> {
     /// Receivers with a recent heartbeat.
     fn receivers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
         let (now, stale) = (self.now, self.rules.limits.stale);

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use model::{Fingerprint, ReceiverReport, Subscription, SubscriptionCommandDone, SubscriptionPhase, Target};
 
 use super::{
-    DesiredSubscription, PlanInput, PlannedCall, ProviderCall, RetryState, chance, gaps,
+    DesiredSubscription, PlannedCall, ProviderCall, RetryState, SubscriptionInput, chance, gaps,
     history::{GIVEN_UP, MOVED, NOT_ASKED},
     hooks::{self, is_effective},
     lifecycle::Lifecycle,
@@ -64,8 +64,8 @@ impl SubscriptionPlan {
 
 /// What to do next.
 #[must_use]
-pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
-    let PlanInput { wanted, ledger, .. } = input;
+pub fn plan(input: &SubscriptionInput<'_>) -> SubscriptionPlan {
+    let SubscriptionInput { wanted, ledger, .. } = input;
     let mut plan = SubscriptionPlan { converged: true, ..SubscriptionPlan::default() };
     let targets: BTreeSet<Target> = wanted
         .keys()
@@ -85,15 +85,17 @@ pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
     upkeep::start(input, &mut plan);
     plan.changes.extend(gaps::end(input));
     plan.changes.extend(gaps::observe_silence(input));
-    if let Some(wish) = ledger.requests.pending().filter(|_| plan.converged) {
-        plan.changes
-            .push(SubscriptionChange::Done(SubscriptionCommandDone { number: wish.number, at: input.now }));
+    if let Some(command) = ledger.requests.pending().filter(|_| plan.converged) {
+        plan.changes.push(SubscriptionChange::Done(SubscriptionCommandDone {
+            number: command.number,
+            at: input.now,
+        }));
     }
     plan
 }
 
 /// Whether a target is as declared: exactly one active subscription that fits, or none.
-fn is_as_declared(input: &PlanInput<'_>, target: Target) -> bool {
+fn is_as_declared(input: &SubscriptionInput<'_>, target: Target) -> bool {
     let mut living = input.ledger.living(target);
     match input.wanted.get(&target) {
         None => living.next().is_none(),
@@ -126,7 +128,7 @@ impl SubscriptionDiff {
 }
 
 fn misfit<'a>(
-    input: &PlanInput<'a>,
+    input: &SubscriptionInput<'a>,
     wanted: &'a DesiredSubscription,
     one: &Subscription,
 ) -> Option<SubscriptionDiff> {
@@ -147,12 +149,12 @@ fn misfit<'a>(
 }
 
 /// Asks about ids that send deliveries with our signature and are not in the ledger.
-fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
-    let PlanInput { ledger, memory, now, .. } = input;
-    let told = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
+fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
+    let SubscriptionInput { ledger, memory, now, .. } = input;
+    let acknowledged = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
     let heard = ledger.heard.values().flat_map(|heard| &heard.webhooks);
     let heard = heard.map(|(id, traffic)| (id, traffic.resource));
-    for (id, resource) in told.chain(heard) {
+    for (id, resource) in acknowledged.chain(heard) {
         let Some(resource) = resource else { continue };
         if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
             continue;
@@ -175,17 +177,17 @@ fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
 }
 
 /// Whether the backoff of a target's questions is over.
-fn may_ask(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+fn may_ask(input: &SubscriptionInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
     is_over(input, input.memory.retries.questions.get(&target), plan)
 }
 
 /// Whether the backoff of a target's changes is over.
-fn is_due(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+fn is_due(input: &SubscriptionInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
     is_over(input, input.memory.retries.changes.get(&target), plan)
 }
 
 /// Whether a backoff is over; if not, plans again after it.
-fn is_over(input: &PlanInput<'_>, tries: Option<&RetryState>, plan: &mut SubscriptionPlan) -> bool {
+fn is_over(input: &SubscriptionInput<'_>, tries: Option<&RetryState>, plan: &mut SubscriptionPlan) -> bool {
     let waits = tries.filter(|tries| tries.not_before > input.now);
     if let Some(tries) = waits {
         plan.again(tries.not_before);
@@ -195,8 +197,8 @@ fn is_over(input: &PlanInput<'_>, tries: Option<&RetryState>, plan: &mut Subscri
 }
 
 /// Lists the hooks of the invoicing API if that is due.
-fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut SubscriptionPlan) {
-    let PlanInput { ledger, memory, rules, now, .. } = input;
+fn listing(input: &SubscriptionInput<'_>, targets: &BTreeSet<Target>, plan: &mut SubscriptionPlan) {
+    let SubscriptionInput { ledger, memory, rules, now, .. } = input;
     let mut hooks = targets.iter().filter(|target| matches!(target, Target::Invoicing(_))).peekable();
     if hooks.peek().is_none() {
         return;
@@ -230,7 +232,7 @@ fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut Subscri
 }
 
 /// From when on a list proves that a hook does not exist: before, its subscribe call may be on its way.
-fn settled(input: &PlanInput<'_>, one: &Subscription) -> i64 {
+fn settled(input: &SubscriptionInput<'_>, one: &Subscription) -> i64 {
     match one.phase {
         SubscriptionPhase::Intended => one.since.saturating_add(input.rules.limits.intent),
         _ => one.since.saturating_add(1),
@@ -243,8 +245,13 @@ fn spread(time: i64, name: &str) -> i64 {
 }
 
 /// One target: what is surplus, then what each subscription needs, then whether another one is needed.
-fn plan_target(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut SubscriptionPlan) {
-    let PlanInput { wanted, ledger, now, .. } = input;
+fn plan_target(
+    input: &SubscriptionInput<'_>,
+    target: Target,
+    mut is_taken: bool,
+    plan: &mut SubscriptionPlan,
+) {
+    let SubscriptionInput { wanted, ledger, now, .. } = input;
     let (now, wanted) = (*now, wanted.get(&target));
     let mut living: Vec<(&Subscription, Lifecycle)> =
         ledger.living(target).map(|one| (one, Lifecycle::of(input, one))).collect();
@@ -291,7 +298,7 @@ fn plan_target(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: 
 
 /// Why a subscription is to be deleted; `None`: it stays.
 fn surplus(
-    input: &PlanInput<'_>,
+    input: &SubscriptionInput<'_>,
     (one, state): (&Subscription, Lifecycle),
     best: Option<(&Subscription, Lifecycle)>,
     living: &[(&Subscription, Lifecycle)],
@@ -339,12 +346,12 @@ fn surplus(
 
 /// Plans what a subscription needs in its state. Returns whether a step of its target is planned or must be awaited.
 fn plan_state(
-    input: &PlanInput<'_>,
+    input: &SubscriptionInput<'_>,
     one: &Subscription,
     state: Lifecycle,
     plan: &mut SubscriptionPlan,
 ) -> bool {
-    let PlanInput { ledger, rules, now, wanted, .. } = input;
+    let SubscriptionInput { ledger, rules, now, wanted, .. } = input;
     let (now, is_hook) = (*now, one.target.resource().is_none());
     match state {
         // Its answer may come until then: nothing else is started for the target.
@@ -373,9 +380,9 @@ fn plan_state(
         Lifecycle::Active { checked_at, .. } => {
             let every = spread(rules.intervals.poll, one.nonce.as_str());
             let at = checked_at.map_or(now, |checked| checked.saturating_add(every));
-            // A wish is done only after every subscription was read.
-            let wished = ledger.requests.pending().map(|wish| wish.at);
-            read(input, one, if checked_at < wished { now } else { at }, "regular check", plan)
+            // A command is done only after every subscription was read.
+            let commanded_at = ledger.requests.pending().map(|command| command.at);
+            read(input, one, if checked_at < commanded_at { now } else { at }, "regular check", plan)
         }
         // It was enabled a moment ago, and the provider's answer decides.
         Lifecycle::Disabled { checked_at: None, .. } => read(input, one, now, "whether it is enabled", plan),
@@ -401,7 +408,13 @@ fn plan_state(
     }
 }
 
-fn read(input: &PlanInput<'_>, one: &Subscription, at: i64, why: &str, plan: &mut SubscriptionPlan) -> bool {
+fn read(
+    input: &SubscriptionInput<'_>,
+    one: &Subscription,
+    at: i64,
+    why: &str,
+    plan: &mut SubscriptionPlan,
+) -> bool {
     if at > input.now {
         plan.again(at);
         return false;
@@ -416,14 +429,14 @@ fn read(input: &PlanInput<'_>, one: &Subscription, at: i64, why: &str, plan: &mu
 
 /// Subscribes a target if nothing fits, or moves its subscription to another address.
 fn needed<'a>(
-    input: &PlanInput<'a>,
+    input: &SubscriptionInput<'a>,
     target: Target,
     wanted: &'a DesiredSubscription,
     best: Option<&Subscription>,
     living: &[&Subscription],
     plan: &mut SubscriptionPlan,
 ) {
-    let PlanInput { memory, rules, now, ledger, .. } = input;
+    let SubscriptionInput { memory, rules, now, ledger, .. } = input;
     let now = *now;
     // There may be new events.
     if let Target::Accounting(resource) = target {
@@ -514,8 +527,8 @@ fn needed<'a>(
 }
 
 /// From when on a secret may be used: once every receiver knows it, or after `limits.ready`.
-fn ready(input: &PlanInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
-    let PlanInput { memory, rules, now, .. } = input;
+fn ready(input: &SubscriptionInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
+    let SubscriptionInput { memory, rules, now, .. } = input;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
     let knows = |heard: &ReceiverReport| match target {
         Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),

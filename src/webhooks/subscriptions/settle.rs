@@ -7,7 +7,7 @@ use model::{
 };
 
 use super::{
-    CallOutcome, PlanInput, PlannerMemory, ProviderCall, WebhookSnapshot, chance, gaps,
+    CallOutcome, PlannerMemory, ProviderCall, SubscriptionInput, WebhookSnapshot, chance, gaps,
     history::{ACTIVE, ENABLED, MOVE_ANSWERED, MOVED, REFUSED},
     hooks::listed,
     lifecycle::MAX_ENABLE_ATTEMPTS,
@@ -25,7 +25,7 @@ mod state {
 /// was written before the call.
 #[must_use]
 pub fn settle(
-    input: &PlanInput<'_>,
+    input: &SubscriptionInput<'_>,
     call: &ProviderCall,
     outcome: &CallOutcome,
 ) -> (Vec<SubscriptionChange>, PlannerMemory) {
@@ -92,7 +92,7 @@ pub fn settle(
 
 /// Changes that add up.
 pub(super) struct LedgerChanges<'a, 'b> {
-    pub(super) input: &'a PlanInput<'b>,
+    pub(super) input: &'a SubscriptionInput<'b>,
     list: Vec<SubscriptionChange>,
 }
 
@@ -307,7 +307,7 @@ fn identified(
     seen: &WebhookSnapshot,
     memory: &mut PlannerMemory,
 ) {
-    let PlanInput { ledger, now, connector, .. } = *changes.input;
+    let SubscriptionInput { ledger, now, connector, .. } = *changes.input;
     let target = Target::Accounting(resource);
     let ours = seen.name.as_deref().and_then(Nonce::split).filter(|(_, nonce)| {
         let is_known = ledger.subscriptions.get(nonce).is_some_and(|one| one.target == target);
@@ -351,7 +351,7 @@ pub(super) fn stranger(
 }
 
 /// Whether an address is, or was, one of ours for a target.
-pub(super) fn is_address(input: &PlanInput<'_>, target: Target, url: &str) -> bool {
+pub(super) fn is_address(input: &SubscriptionInput<'_>, target: Target, url: &str) -> bool {
     let known = input.ledger.subscriptions.values().filter(|one| one.target == target);
     let wanted = input.wanted.get(&target);
     wanted.is_some_and(|wanted| wanted.is_at(url)) || known.into_iter().any(|one| one.url == url)

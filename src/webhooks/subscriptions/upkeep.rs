@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use model::{StreamStart, SubscriptionPhase, TargetStart};
 
-use super::{PlanInput, SubscriptionPlan};
+use super::{SubscriptionInput, SubscriptionPlan};
 use crate::state::subscriptions::SubscriptionChange;
 
 /// Removes subscriptions that ended long ago, and heartbeats of workers that are gone.
-pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
-    let PlanInput { ledger, rules, now, .. } = input;
+pub(super) fn forget(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
+    let SubscriptionInput { ledger, rules, now, .. } = input;
     let old = now.saturating_sub(rules.limits.ended);
     for one in
         ledger.subscriptions.values().filter(|one| one.phase == SubscriptionPhase::Ended && one.since < old)
@@ -23,8 +23,8 @@ pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
 }
 
 /// The stream starts once every declared resource was active; for a recreated subscription it starts again.
-pub(super) fn start(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
-    let PlanInput { connector, wanted, ledger, now, .. } = input;
+pub(super) fn start(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
+    let SubscriptionInput { connector, wanted, ledger, now, .. } = input;
     let mut targets = BTreeMap::new();
     let known = ledger.start.as_ref();
     for target in wanted.keys().filter(|target| target.resource().is_some()) {

@@ -80,7 +80,7 @@ mod tests {
         DeliveryContext {
             connector: connector.into(),
             prefix: prefix.into(),
-            dead_letters: "somewhere".into(),
+            dead_letter_topic: "somewhere".into(),
             received_at: 0,
             traceparent: None,
             content_ids: true,

@@ -23,7 +23,7 @@ use crate::{
     },
     publish::Layout,
     state::configs::{Configs, Properties},
-    webhooks::receivers::{FaultyReceiver, Receiver, ReceiverState},
+    webhooks::receiver_table::{FaultyReceiver, Receiver, ReceiverState},
 };
 
 /// A connector as the config topic has it.

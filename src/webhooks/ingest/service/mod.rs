@@ -22,7 +22,7 @@ use server::Server;
 
 use super::{
     config_watcher::{ConfigWatcher, WatchedParts},
-    gaps::GapFile,
+    gap_file::GapFile,
     health::IngestStatus,
     heartbeat::Heartbeat,
     state_notes::{self, NoteChannels, StateNotes},
@@ -36,7 +36,7 @@ use crate::{
     webhooks::{
         intake::{Intake, KafkaProducers, Times},
         receiver::{self, AcknowledgeNote, Echoed, Oversized},
-        receivers::{DeliveryStats, Receivers},
+        receiver_table::{DeliveryStats, Receivers},
     },
 };
 
@@ -90,7 +90,7 @@ impl Error {
 pub(crate) struct ConfigFeed(Arc<watch::Sender<Option<Table<Configs>>>>);
 
 impl ConfigFeed {
-    /// Follows this tail from now on.
+    /// Follows this table from now on.
     pub(crate) fn follow(&self, configs: Table<Configs>) {
         self.0.send_replace(Some(configs));
     }
@@ -173,9 +173,9 @@ impl Ingest {
             kafka: worker.kafka.clone(),
             options: ProducerOptions { queue_bytes: memory.max(ProducerOptions::default().queue_bytes) },
         };
-        let openings = Arc::new(readiness.clone());
+        let topics_ready = Arc::new(readiness.clone());
         let closed = |source| Error::Spool { directory: directory.clone(), remedy: RESTART_REMEDY, source };
-        let intake = Intake::start(producers, spool.clone(), openings, memory, Times::default())
+        let intake = Intake::start(producers, spool.clone(), topics_ready, memory, Times::default())
             .await
             .map_err(closed)?;
         let status = IngestStatus {

@@ -17,7 +17,7 @@ use tokio::{
 use kafka::{Persisted, samples};
 use model::EncodedRecord;
 
-use super::bench::{LONG, TOPIC};
+use super::fixture::{LONG, TOPIC};
 use crate::webhooks::intake::ProducerFactory;
 
 type Reported = Result<kafka::Ack, kafka::Error>;
@@ -194,9 +194,9 @@ impl ProducerFactory for Broker {
         Ok(Producer { number: inner.built - 1 })
     }
 
-    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError> {
+    fn send(&self, producer: &Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError> {
         let mut inner = self.0.lock();
-        let refusal = if inner.over.contains(&sink.number) {
+        let refusal = if inner.over.contains(&producer.number) {
             Some(samples::purged())
         } else if inner.full {
             Some(samples::queue_full())
@@ -220,7 +220,7 @@ impl ProducerFactory for Broker {
             return Ok(Box::pin(async { Err(samples::unauthorised()) }));
         }
         let (report, reported) = oneshot::channel();
-        inner.waiting.push_back(Waiting { producer: sink.number, record, report });
+        inner.waiting.push_back(Waiting { producer: producer.number, record, report });
         let held = inner.held;
         drop(inner);
         if held {
@@ -231,18 +231,18 @@ impl ProducerFactory for Broker {
         Ok(Box::pin(async move { reported.await.unwrap_or_else(|_| Err(samples::purged())) }))
     }
 
-    fn has_failed(&self, sink: &Producer) -> bool {
-        self.0.lock().over.contains(&sink.number)
+    fn has_failed(&self, producer: &Producer) -> bool {
+        self.0.lock().over.contains(&producer.number)
     }
 
     async fn flush(&self, _: &Producer, limit: Duration) {
         timeout(limit, self.until(|inner| inner.waiting.is_empty())).await.ok();
     }
 
-    fn purge(&self, sink: &Producer) {
+    fn purge(&self, producer: &Producer) {
         let mut inner = self.0.lock();
         let (gone, stay): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut inner.waiting).into_iter().partition(|one| one.producer == sink.number);
+            std::mem::take(&mut inner.waiting).into_iter().partition(|one| one.producer == producer.number);
         inner.waiting = stay;
         drop(inner);
         for one in gone {

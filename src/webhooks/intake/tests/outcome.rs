@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use tokio::time::{Instant, timeout};
 
-use super::bench::*;
+use super::fixture::*;
 use crate::{
     spool::fault::Fault,
     webhooks::intake::{DeliveryOutcome, Times},
@@ -17,48 +17,48 @@ const PATIENT: Times = Times { deadline: LONG, last: LONG };
 
 #[tokio::test]
 async fn a_delivery_is_durable_once_kafka_has_it_and_not_before() {
-    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    let mut taking = Box::pin(bench.take("c", "1"));
-    bench.broker.waits_for(1).await;
+    let fixture = Fixture::with(PATIENT, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    let mut taking = Box::pin(fixture.take("c", "1"));
+    fixture.broker.waits_for(1).await;
     assert!(taking.as_mut().now_or_never().is_none());
 
-    bench.broker.release();
+    fixture.broker.release();
 
     assert_eq!(taking.await, DeliveryOutcome::Durable);
-    assert_eq!(bench.broker.ids(TOPIC), ["1"]);
-    assert_eq!(bench.disk.durable_commits(), 0, "the spool was not asked");
+    assert_eq!(fixture.broker.ids(TOPIC), ["1"]);
+    assert_eq!(fixture.disk.durable_commits(), 0, "the spool was not asked");
 }
 
 #[tokio::test]
 async fn the_late_report_removes_the_spool_copy() {
-    let bench = Bench::new().await;
-    bench.broker.hold();
+    let fixture = Fixture::new().await;
+    fixture.broker.hold();
 
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
-    assert_eq!(bench.spool.lanes().await.unwrap().len(), 1);
-    assert!(bench.broker.ids(TOPIC).is_empty());
-    bench.broker.release();
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.spool.lanes().await.unwrap().len(), 1);
+    assert!(fixture.broker.ids(TOPIC).is_empty());
+    fixture.broker.release();
 
-    bench.is_drained().await;
-    assert_eq!(bench.broker.records(TOPIC).len(), 1, "it was sent once");
+    fixture.is_drained().await;
+    assert_eq!(fixture.broker.records(TOPIC).len(), 1, "it was sent once");
 }
 
 #[tokio::test]
 async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
     let times = Times { deadline: Duration::from_secs(1), last: LONG };
-    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    assert_eq!(bench.take("c", "first").await, DeliveryOutcome::Durable);
+    let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    assert_eq!(fixture.take("c", "first").await, DeliveryOutcome::Durable);
     // However late it was sent, it has been without a report for as long as is waited for.
     tokio::time::sleep(times.deadline).await;
 
     let begun = Instant::now();
     for id in 0..10 {
-        assert_eq!(bench.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
+        assert_eq!(fixture.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
     }
 
-    assert_eq!(bench.broker.waiting(), 1, "others were handed to Kafka");
+    assert_eq!(fixture.broker.waiting(), 1, "others were handed to Kafka");
     assert!(
         begun.elapsed() < 8 * times.deadline,
         "ten of them took {:?}: each waited for Kafka",
@@ -69,127 +69,127 @@ async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
 #[tokio::test]
 async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
     let times = Times { deadline: Duration::from_millis(20), last: Duration::from_millis(200) };
-    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    bench.disk.hold();
+    let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    fixture.disk.hold();
     let begun = Instant::now();
 
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Late);
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Late);
 
     assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
-    bench.disk.release();
-    bench.broker.release();
+    fixture.disk.release();
+    fixture.broker.release();
 }
 
 #[tokio::test]
 async fn a_failed_disk_refuses_and_takes_the_repetition() {
     let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(6) };
-    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    bench.disk.fail_commits(&[Fault::Sync]);
-    assert_ne!(bench.take("c", "1").await, DeliveryOutcome::Durable);
-    bench.broker.release();
+    let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    fixture.disk.fail_commits(&[Fault::Sync]);
+    assert_ne!(fixture.take("c", "1").await, DeliveryOutcome::Durable);
+    fixture.broker.release();
 
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Durable);
 
-    bench.broker.has(TOPIC, 1).await;
+    fixture.broker.has(TOPIC, 1).await;
 }
 
 #[tokio::test]
 async fn a_full_spool_refuses() {
     let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(2) };
-    let bench = Bench::with(times, 1, 64 << 20).await;
-    bench.broker.hold();
+    let fixture = Fixture::with(times, 1, 64 << 20).await;
+    fixture.broker.hold();
 
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Full);
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Full);
 
-    bench.broker.release();
+    fixture.broker.release();
 }
 
 #[tokio::test]
 async fn beyond_the_memory_deliveries_go_to_the_disk_at_once() {
-    let bench = Bench::with(PATIENT, 1 << 30, 2_000).await;
-    bench.broker.hold();
-    let waiting: Vec<_> = (0..4).map(|id| bench.take("c", &format!("direct-{id}"))).collect();
+    let fixture = Fixture::with(PATIENT, 1 << 30, 2_000).await;
+    fixture.broker.hold();
+    let waiting: Vec<_> = (0..4).map(|id| fixture.take("c", &format!("direct-{id}"))).collect();
     let full = async {
-        while bench.intake.memory_used() <= 2_000 {
+        while fixture.intake.memory_used() <= 2_000 {
             tokio::task::yield_now().await;
         }
     };
     timeout(LONG, full).await.expect("four deliveries fit");
 
     // Kafka has all the time there is: only the disk can have answered.
-    assert_eq!(bench.take("c", "more").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.take("c", "more").await, DeliveryOutcome::Durable);
 
-    bench.broker.release();
+    fixture.broker.release();
     for one in waiting {
         assert_eq!(one.await, DeliveryOutcome::Durable);
     }
-    bench.is_drained().await;
-    assert_eq!(bench.broker.ids(TOPIC).len(), 5);
+    fixture.is_drained().await;
+    assert_eq!(fixture.broker.ids(TOPIC).len(), 5);
 }
 
 #[tokio::test]
 async fn a_repeated_delivery_is_published_once_and_a_twin_waits() {
-    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    let first = bench.take("c", "1");
-    bench.broker.waits_for(1).await;
-    let mut twin = Box::pin(bench.take("c", "1"));
+    let fixture = Fixture::with(PATIENT, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    let first = fixture.take("c", "1");
+    fixture.broker.waits_for(1).await;
+    let mut twin = Box::pin(fixture.take("c", "1"));
     tokio::task::yield_now().await;
     assert!(twin.as_mut().now_or_never().is_none());
 
-    bench.broker.release();
+    fixture.broker.release();
 
     assert_eq!((first.await, twin.await), (DeliveryOutcome::Durable, DeliveryOutcome::Durable));
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
-    assert_eq!(bench.broker.records(TOPIC).len(), 1);
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.broker.records(TOPIC).len(), 1);
 }
 
 #[tokio::test]
 async fn a_sender_that_hangs_up_does_not_take_its_delivery_back() {
-    let bench = Bench::new().await;
-    bench.broker.hold();
+    let fixture = Fixture::new().await;
+    fixture.broker.hold();
     let delivery = delivery(body("c", "1"));
-    let reading = delivery.read();
+    let content = delivery.read();
     {
-        let taking = bench.intake.take(delivery, reading, Instant::now());
+        let taking = fixture.intake.take(delivery, content, Instant::now());
         tokio::pin!(taking);
         assert!(taking.as_mut().now_or_never().is_none());
     }
 
-    bench.broker.release();
+    fixture.broker.release();
 
-    bench.broker.has(TOPIC, 1).await;
-    assert_eq!(bench.take("c", "2").await, DeliveryOutcome::Durable);
+    fixture.broker.has(TOPIC, 1).await;
+    assert_eq!(fixture.take("c", "2").await, DeliveryOutcome::Durable);
     // The spool may have answered first.
-    bench.broker.has(TOPIC, 2).await;
-    assert_eq!(bench.broker.ids(TOPIC), ["1", "2"]);
+    fixture.broker.has(TOPIC, 2).await;
+    assert_eq!(fixture.broker.ids(TOPIC), ["1", "2"]);
 }
 
 #[tokio::test]
 async fn an_unreadable_body_goes_to_the_dead_letters_as_it_came() {
-    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
+    let fixture = Fixture::with(PATIENT, 1 << 30, 64 << 20).await;
     for bytes in [&b"\xff\xfe"[..], b"", b"[]", b"{\"OutgoingId\":", "[".repeat(10_000).as_bytes()] {
-        assert_eq!(bench.take_body(Bytes::copy_from_slice(bytes)).await, DeliveryOutcome::Durable);
+        assert_eq!(fixture.take_body(Bytes::copy_from_slice(bytes)).await, DeliveryOutcome::Durable);
 
-        let letter = bench.broker.records(DEAD_LETTERS).pop().unwrap();
+        let letter = fixture.broker.records(DEAD_LETTERS).pop().unwrap();
         assert_eq!(letter.value.as_deref(), Some(bytes));
     }
-    assert!(bench.broker.records(TOPIC).is_empty());
+    assert!(fixture.broker.records(TOPIC).is_empty());
 }
 
 #[tokio::test]
 async fn two_bodies_are_two_deliveries_even_with_one_id_or_none() {
-    let bench = Bench::new().await;
+    let fixture = Fixture::new().await;
     for id in ["", " ", "00000000-0000-0000-0000-000000000000", "00000000000000000000000000000000", "twice"] {
-        let before = bench.broker.records(TOPIC).len();
+        let before = fixture.broker.records(TOPIC).len();
         for company in ["a", "b", "a"] {
-            assert_eq!(bench.take_body(body(company, id)).await, DeliveryOutcome::Durable);
+            assert_eq!(fixture.take_body(body(company, id)).await, DeliveryOutcome::Durable);
         }
-        bench.is_drained().await;
+        fixture.is_drained().await;
 
-        let records = bench.broker.records(TOPIC).split_off(before);
+        let records = fixture.broker.records(TOPIC).split_off(before);
         let ids: BTreeSet<_> = records.iter().map(|record| record.headers[0].1.clone()).collect();
         // Who names its deliveries sends the third for the first again; who does not sends three.
         let expected = if id == "twice" { (2, 1) } else { (3, 3) };
@@ -199,16 +199,16 @@ async fn two_bodies_are_two_deliveries_even_with_one_id_or_none() {
 
 #[tokio::test]
 async fn a_record_too_large_for_kafka_is_a_dead_letter_in_pieces() {
-    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
-    bench.broker.refuse_above(Some(600 << 10));
+    let fixture = Fixture::with(PATIENT, 1 << 30, 64 << 20).await;
+    fixture.broker.refuse_above(Some(600 << 10));
     let filler = "x".repeat(1_500 << 10);
     let large = body("c", &filler);
 
-    assert_eq!(bench.take_body(large.clone()).await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.take_body(large.clone()).await, DeliveryOutcome::Durable);
 
     // On a slow machine the spool answers first.
-    bench.is_drained().await;
-    let letters = bench.broker.records(DEAD_LETTERS);
+    fixture.is_drained().await;
+    let letters = fixture.broker.records(DEAD_LETTERS);
     let pieces: Vec<u8> = letters.iter().flat_map(|letter| letter.value.clone().unwrap()).collect();
     assert!(letters.len() > 1);
     assert_eq!(pieces, large);
@@ -216,102 +216,102 @@ async fn a_record_too_large_for_kafka_is_a_dead_letter_in_pieces() {
 
 #[tokio::test]
 async fn deliveries_wait_until_their_connector_is_ready() {
-    let bench = Bench::new().await;
-    bench.doors.set_open(false);
+    let fixture = Fixture::new().await;
+    fixture.doors.set_open(false);
     for id in 0..20 {
-        assert_eq!(bench.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
+        assert_eq!(fixture.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
     }
-    assert!(bench.broker.ids(TOPIC).is_empty());
+    assert!(fixture.broker.ids(TOPIC).is_empty());
 
-    bench.doors.set_open(true);
+    fixture.doors.set_open(true);
 
-    bench.broker.has(TOPIC, 20).await;
-    bench.is_drained().await;
-    assert_eq!(bench.broker.records(TOPIC).len(), 20);
+    fixture.broker.has(TOPIC, 20).await;
+    fixture.is_drained().await;
+    assert_eq!(fixture.broker.records(TOPIC).len(), 20);
 }
 
 #[tokio::test]
 async fn a_stop_stores_what_has_no_report_and_answers() {
-    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    let taking: Vec<_> = (0..20).map(|id| bench.take("c", &id.to_string())).collect();
-    bench.broker.waits_for(20).await;
+    let fixture = Fixture::with(PATIENT, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    let taking: Vec<_> = (0..20).map(|id| fixture.take("c", &id.to_string())).collect();
+    fixture.broker.waits_for(20).await;
 
-    bench.intake.clone().stop(Instant::now() + Duration::from_millis(50)).await;
+    fixture.intake.clone().stop(Instant::now() + Duration::from_millis(50)).await;
 
     for one in taking {
         assert_eq!(one.await, DeliveryOutcome::Durable);
     }
-    assert_eq!(bench.take("c", "late").await, DeliveryOutcome::Full);
-    let bench = bench.die().await.start().await;
-    bench.broker.release();
-    bench.broker.has(TOPIC, 20).await;
+    assert_eq!(fixture.take("c", "late").await, DeliveryOutcome::Full);
+    let fixture = fixture.die().await.start().await;
+    fixture.broker.release();
+    fixture.broker.has(TOPIC, 20).await;
 }
 
 #[tokio::test]
 async fn without_waiting_for_kafka_all_is_stored_and_answered() {
-    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
-    bench.broker.hold();
-    let taking: Vec<_> = (0..20).map(|id| bench.take("c", &id.to_string())).collect();
-    bench.broker.waits_for(20).await;
+    let fixture = Fixture::with(PATIENT, 1 << 30, 64 << 20).await;
+    fixture.broker.hold();
+    let taking: Vec<_> = (0..20).map(|id| fixture.take("c", &id.to_string())).collect();
+    fixture.broker.waits_for(20).await;
     let begun = Instant::now();
 
-    bench.intake.stop_waiting_for_kafka();
+    fixture.intake.stop_waiting_for_kafka();
 
     for one in taking {
         assert_eq!(one.await, DeliveryOutcome::Durable);
     }
-    assert_eq!(bench.take("c", "next").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.take("c", "next").await, DeliveryOutcome::Durable);
     assert!(begun.elapsed() < LONG / 2, "a delivery waited for Kafka: {:?}", begun.elapsed());
-    assert!(bench.broker.ids(TOPIC).is_empty(), "the disk has answered");
-    bench.broker.release();
-    bench.broker.has(TOPIC, 21).await;
-    bench.is_drained().await;
+    assert!(fixture.broker.ids(TOPIC).is_empty(), "the disk has answered");
+    fixture.broker.release();
+    fixture.broker.has(TOPIC, 21).await;
+    fixture.is_drained().await;
 }
 
 #[tokio::test]
 async fn without_a_producer_deliveries_are_kept_and_tries_are_few() {
-    let bench = Bench::new().await;
-    bench.broker.set_unbuildable(true);
-    bench.broker.break_producers(0);
+    let fixture = Fixture::new().await;
+    fixture.broker.set_unbuildable(true);
+    fixture.broker.break_producers(0);
     let begun = Instant::now();
 
     for id in 0..100 {
-        assert_eq!(bench.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
+        assert_eq!(fixture.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
     }
 
-    bench.broker.was_tried(2).await;
-    let (tries, elapsed) = (bench.broker.tries(), begun.elapsed());
+    fixture.broker.was_tried(2).await;
+    let (tries, elapsed) = (fixture.broker.tries(), begun.elapsed());
     // The waits grow from 25 ms at least to a second at least: six of them fit into the first second and a half.
     let most = 8 + elapsed.as_secs();
     assert!(tries <= most, "{tries} tries in {elapsed:?}");
-    bench.broker.set_unbuildable(false);
-    bench.broker.has(TOPIC, 100).await;
+    fixture.broker.set_unbuildable(false);
+    fixture.broker.has(TOPIC, 100).await;
 }
 
 #[tokio::test]
 async fn forbidden_topics_are_reported_until_kafka_allows_them() {
-    let bench = Bench::new().await;
-    assert_eq!(bench.take("c", "before").await, DeliveryOutcome::Durable);
-    bench.broker.set_forbidden(true);
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
-    let reported = bench.intake.publish_errors();
-    assert_eq!(bench.take("c", "2").await, DeliveryOutcome::Durable);
-    assert_eq!(bench.intake.publish_errors()[0].since, reported[0].since);
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.take("c", "before").await, DeliveryOutcome::Durable);
+    fixture.broker.set_forbidden(true);
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Durable);
+    let reported = fixture.intake.publish_errors();
+    assert_eq!(fixture.take("c", "2").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.intake.publish_errors()[0].since, reported[0].since);
 
-    bench.broker.set_forbidden(false);
+    fixture.broker.set_forbidden(false);
 
-    bench.broker.has(TOPIC, 3).await;
-    bench.is_drained().await;
+    fixture.broker.has(TOPIC, 3).await;
+    fixture.is_drained().await;
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert_eq!((reported[0].connector.as_str(), reported[0].topic.as_str()), ("hooks", TOPIC));
     assert!(reported[0].cause.to_lowercase().contains("authorization"), "{reported:?}");
-    assert!(bench.intake.publish_errors().is_empty());
+    assert!(fixture.intake.publish_errors().is_empty());
 }
 
 #[tokio::test]
 async fn a_delivery_is_durable_with_the_records_of_all_companies() {
-    let bench = Bench::new().await;
+    let fixture = Fixture::new().await;
     let notifications: Vec<_> = (0..40)
         .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))
         .collect();
@@ -319,75 +319,75 @@ async fn a_delivery_is_durable_with_the_records_of_all_companies() {
         // Another body each time: the ids of its records follow from it.
         let body = format!(r#"{{"Id":"{held}","Notifications":[{}]}}"#, notifications.join(","));
         if held {
-            bench.broker.hold();
+            fixture.broker.hold();
         }
-        let before = bench.broker.records(INVOICING).len();
+        let before = fixture.broker.records(INVOICING).len();
 
-        assert_eq!(bench.take_invoicing(Bytes::from(body)).await, DeliveryOutcome::Durable);
+        assert_eq!(fixture.take_invoicing(Bytes::from(body)).await, DeliveryOutcome::Durable);
 
-        bench.broker.release();
-        bench.is_drained().await;
-        bench.broker.has(INVOICING, before + 40).await;
-        assert_eq!(bench.broker.records(INVOICING).len(), before + 40, "held: {held}");
+        fixture.broker.release();
+        fixture.is_drained().await;
+        fixture.broker.has(INVOICING, before + 40).await;
+        assert_eq!(fixture.broker.records(INVOICING).len(), before + 40, "held: {held}");
     }
 }
 
 #[tokio::test]
 async fn a_part_that_panics_ends_no_other_part() {
     let times = Times { deadline: Duration::from_millis(500), last: LONG };
-    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
+    let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
     let notifications: Vec<_> = (0..80)
         .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))
         .collect();
     let body = Bytes::from(format!(r#"{{"Id":"x","Notifications":[{}]}}"#, notifications.join(",")));
-    bench.broker.refuse_above(Some(10));
+    fixture.broker.refuse_above(Some(10));
     // Each of at most 32 parts asks to enter its lane, and again whenever it tries to write its dead letter.
-    bench.doors.set_trap(40);
+    fixture.doors.set_trap(40);
 
-    assert_eq!(bench.take_invoicing(body.clone()).await, DeliveryOutcome::Late);
+    assert_eq!(fixture.take_invoicing(body.clone()).await, DeliveryOutcome::Late);
 
-    assert!(bench.doors.has_sprung(), "no part panicked");
-    bench.broker.refuse_above(None);
-    bench.is_drained().await;
-    let others = bench.broker.ids(INVOICING).len();
+    assert!(fixture.doors.has_sprung(), "no part panicked");
+    fixture.broker.refuse_above(None);
+    fixture.is_drained().await;
+    let others = fixture.broker.ids(INVOICING).len();
     assert!((1..80).contains(&others), "{others}");
-    assert_eq!(bench.take_invoicing(body).await, DeliveryOutcome::Durable);
-    bench.broker.has(INVOICING, 80).await;
+    assert_eq!(fixture.take_invoicing(body).await, DeliveryOutcome::Durable);
+    fixture.broker.has(INVOICING, 80).await;
 }
 
 #[tokio::test]
 async fn a_partly_sent_part_is_resent_before_later_ones() {
-    let bench = Bench::new().await;
+    let fixture = Fixture::new().await;
     let of = |entity: u32| format!(r#"{{"Entity":"Customer","EntityId":"{entity}","TenantId":"one"}}"#);
     let pair = Bytes::from(format!(r#"{{"Id":"x","Notifications":[{},{}]}}"#, of(1), of(2)));
-    bench.broker.take_only(1);
+    fixture.broker.take_only(1);
 
-    let first = bench.take_invoicing(pair);
-    bench.broker.has(INVOICING, 1).await;
-    let second = bench.take_invoicing(Bytes::from(of(3)));
-    bench.broker.set_full(false);
+    let first = fixture.take_invoicing(pair);
+    fixture.broker.has(INVOICING, 1).await;
+    let second = fixture.take_invoicing(Bytes::from(of(3)));
+    fixture.broker.set_full(false);
 
     assert_eq!((first.await, second.await), (DeliveryOutcome::Durable, DeliveryOutcome::Durable));
-    bench.is_drained().await;
-    bench.broker.has(INVOICING, 3).await;
-    let ids = bench.broker.ids(INVOICING);
+    fixture.is_drained().await;
+    fixture.broker.has(INVOICING, 3).await;
+    let ids = fixture.broker.ids(INVOICING);
     assert!(ids[0] < ids[1] && ids[1].starts_with(&ids[0]), "the one behind came first: {ids:?}");
 }
 
 #[tokio::test]
 async fn refused_dead_letters_wait_in_the_spool_not_in_memory() {
-    let bench = Bench::new().await;
-    bench.broker.refuse_above(Some(10));
+    let fixture = Fixture::new().await;
+    fixture.broker.refuse_above(Some(10));
 
-    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
-    assert_eq!(bench.spool.lanes().await.unwrap().len(), 1);
-    bench.broker.refuse_above(None);
+    assert_eq!(fixture.take("c", "1").await, DeliveryOutcome::Durable);
+    assert_eq!(fixture.spool.lanes().await.unwrap().len(), 1);
+    fixture.broker.refuse_above(None);
 
-    bench.broker.has(TOPIC, 1).await;
-    bench.is_drained().await;
+    fixture.broker.has(TOPIC, 1).await;
+    fixture.is_drained().await;
     // The drain lets go of it a moment after it is removed.
     let forgotten = async {
-        while bench.intake.memory_used() > 0 {
+        while fixture.intake.memory_used() > 0 {
             tokio::task::yield_now().await;
         }
     };

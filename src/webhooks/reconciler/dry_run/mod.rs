@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use model::{Moment, Nonce, Target};
 
 use super::{
-    calls::{CallStop, ProviderCalls},
-    desired::DesiredState,
+    desired::ResolvedConnector,
+    provider_calls::{CallStop, ProviderCalls},
     task::{draw, no_ledger, read, want_since},
 };
 use crate::{
@@ -25,8 +25,9 @@ use crate::{
     plugin::Failure,
     state::{configs::Properties, state_topic::StateTopics, subscriptions::SubscriptionState},
     webhooks::subscriptions::{
-        CallOutcome, DesiredSubscription, ListedHook, PlanInput, PlannerMemory, PollIntervals, ProviderCall,
-        SubscriptionPlan, SubscriptionRules, WebhookSnapshot, history::LEFT_BY_CHANGES, plan, settle,
+        CallOutcome, DesiredSubscription, ListedHook, PlannerMemory, PollIntervals, ProviderCall,
+        SubscriptionInput, SubscriptionPlan, SubscriptionRules, WebhookSnapshot, history::LEFT_BY_CHANGES,
+        plan, settle,
     },
 };
 
@@ -82,23 +83,23 @@ pub struct DryRunStep {
 /// # Errors
 /// The configuration cannot be used here, or the provider or Kafka cannot be asked.
 pub async fn dry_run(
-    desk: DryRunContext<'_>,
+    context: DryRunContext<'_>,
     connector: &str,
     config: &Arc<Properties>,
     removed: bool,
     end: Instant,
 ) -> Result<DryRun, Failure> {
-    let desired = read(connector, config, &desk.worker.providers, desk.worker).await?;
+    let desired = read(connector, config, &context.worker.providers, context.worker).await?;
     if !desired.source.manage_subscriptions {
         return Ok(DryRun { converged: true, ..DryRun::default() });
     }
-    let calls = ProviderCalls::new(desk.access, connector, &desired.source)?;
-    let handle = desk.ledgers.of(&desired.source.common.topic_prefix).await;
+    let calls = ProviderCalls::new(context.access, connector, &desired.source)?;
+    let handle = context.ledgers.of(&desired.source.common.topic_prefix).await;
     let handle = handle.map_err(|error| no_ledger("read the ledger of subscriptions", error))?;
     let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
     let answers = DryRunProvider { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
-    let scratch = DryRunState::new(connector, desk.worker_id, &desired, wanted, ledger.clone());
+    let scratch = DryRunState::new(connector, context.worker_id, &desired, wanted, ledger.clone());
     scratch.run(answers).await
 }
 
@@ -117,7 +118,7 @@ impl<'a> DryRunState<'a> {
     fn new(
         connector: &'a str,
         worker_id: &'a str,
-        desired: &DesiredState,
+        desired: &ResolvedConnector,
         wanted: BTreeMap<Target, DesiredSubscription>,
         mut ledger: SubscriptionState,
     ) -> Self {
@@ -135,20 +136,20 @@ impl<'a> DryRunState<'a> {
     }
 
     async fn run(mut self, mut answers: DryRunProvider<'_>) -> Result<DryRun, Failure> {
-        let mut look = DryRun { converged: true, ..DryRun::default() };
-        let (mut problems, mut stands) = (BTreeSet::new(), true);
+        let mut run = DryRun { converged: true, ..DryRun::default() };
+        let (mut problems, mut is_converged) = (BTreeSet::new(), true);
         for _ in 0..MAX_PLANS {
-            let SubscriptionPlan { changes, steps, again_at, converged, problems: told } =
+            let SubscriptionPlan { changes, steps, again_at, converged, problems: found } =
                 plan(&self.input());
-            stands = converged;
-            problems.extend(told);
+            is_converged = converged;
+            problems.extend(found);
             for change in &changes {
                 self.ledger.apply(change);
             }
             if steps.is_empty() && changes.is_empty() {
                 // Without changes the run ends, unless the plan waits for a time.
                 match again_at.filter(|at| !converged && at.saturating_sub(self.now) < MAX_LOOK_AHEAD) {
-                    Some(at) if look.steps.len() < MAX_STEPS => self.now = at.max(self.now + 1),
+                    Some(at) if run.steps.len() < MAX_STEPS => self.now = at.max(self.now + 1),
                     _ => break,
                 }
                 continue;
@@ -158,7 +159,7 @@ impl<'a> DryRunState<'a> {
                     self.ledger.apply(change);
                 }
                 if !step.call.only_asks() {
-                    look.steps.push(planned(&step.call, step.why));
+                    run.steps.push(planned(&step.call, step.why));
                 }
                 let outcome = answers.of(&step.call, &self.ledger).await?;
                 if let CallOutcome::Failed { words, .. } = &outcome {
@@ -170,17 +171,17 @@ impl<'a> DryRunState<'a> {
                     self.ledger.apply(change);
                 }
             }
-            if !problems.is_empty() && look.steps.is_empty() && converged {
+            if !problems.is_empty() && run.steps.is_empty() && converged {
                 break;
             }
         }
-        look.converged = stands && look.steps.is_empty() && problems.is_empty();
-        look.problems = problems.into_iter().collect();
-        Ok(look)
+        run.converged = is_converged && run.steps.is_empty() && problems.is_empty();
+        run.problems = problems.into_iter().collect();
+        Ok(run)
     }
 
-    fn input(&self) -> PlanInput<'_> {
-        PlanInput {
+    fn input(&self) -> SubscriptionInput<'_> {
+        SubscriptionInput {
             connector: self.connector,
             worker: self.worker_id,
             now: self.now,
@@ -205,7 +206,7 @@ fn planned(call: &ProviderCall, why: String) -> DryRunStep {
 /// The provider: its answers, and assumed ones.
 struct DryRunProvider<'a> {
     calls: ProviderCalls,
-    desired: &'a DesiredState,
+    desired: &'a ResolvedConnector,
     /// The real ledger: what is not in it was assumed.
     ledger: &'a SubscriptionState,
     end: Instant,

@@ -7,17 +7,17 @@ use model::{AccountingResource, SubscriptionPhase};
 use super::*;
 use crate::{config::Providers, plugin::samples::webhook_config};
 
-fn desired(settings: &[(&str, &str)]) -> DesiredState {
+fn desired(settings: &[(&str, &str)]) -> ResolvedConnector {
     let mut config = webhook_config();
     config.insert("accounting.resources".into(), "customers,accounts".into());
     config.insert("accounting.secret".into(), "0123456789abcdef-first".into());
     config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     let advertised = Url::parse("https://hooks.example.com").unwrap();
-    DesiredState::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+    ResolvedConnector::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
 }
 
 /// What would be done, where each webhook that stands is active; and the ledger after it.
-async fn run(desired: &DesiredState, ledger: &SubscriptionState, removed: bool) -> DryRun {
+async fn run(desired: &ResolvedConnector, ledger: &SubscriptionState, removed: bool) -> DryRun {
     let mut asked = BTreeMap::new();
     for resource in AccountingResource::all() {
         let names = CallOutcome::Names([format!("{}.Created", resource.name())].into());
@@ -46,7 +46,7 @@ async fn run(desired: &DesiredState, ledger: &SubscriptionState, removed: bool) 
 }
 
 /// A ledger in which all that is wanted stands.
-fn standing(desired: &DesiredState) -> SubscriptionState {
+fn standing(desired: &ResolvedConnector) -> SubscriptionState {
     let mut ledger = SubscriptionState::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
         let name = target.resource().unwrap().name();

@@ -15,7 +15,7 @@ use model::{
 
 use self::provider::{Provider, State};
 use super::{
-    DesiredSubscription, PlanInput, PlannerMemory, PollIntervals, SilenceRules, SubscriptionRules,
+    DesiredSubscription, PlannerMemory, PollIntervals, SilenceRules, SubscriptionInput, SubscriptionRules,
     TimeLimits, plan, settle,
 };
 use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
@@ -112,9 +112,9 @@ impl Scene {
         scene
     }
 
-    fn input<T>(&self, look: impl FnOnce(&PlanInput<'_>) -> T) -> T {
+    fn input<T>(&self, look: impl FnOnce(&SubscriptionInput<'_>) -> T) -> T {
         let draw = || Nonce::new(0x1000 + self.drawn.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        look(&PlanInput {
+        look(&SubscriptionInput {
             connector: "hooks",
             worker: "worker:1",
             now: self.now,

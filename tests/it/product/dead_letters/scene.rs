@@ -117,7 +117,7 @@ impl LetterScene {
         let context = DeliveryContext {
             connector: self.letters.connector.as_str().into(),
             prefix: self.letters.prefix.to_string().into(),
-            dead_letters: self.letters.topic.to_string().into(),
+            dead_letter_topic: self.letters.topic.to_string().into(),
             received_at: 1_790_000_000_000_000,
             traceparent: None,
             content_ids: true,

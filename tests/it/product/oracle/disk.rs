@@ -17,7 +17,9 @@ use tributary::spool::{Options as SpoolOptions, Spool};
 use tributary::webhooks::delivery::DeliveryContext;
 use tributary::webhooks::intake::{Intake, KafkaProducers, Readiness, ReadyTopics, Times};
 use tributary::webhooks::receiver::{self, router};
-use tributary::webhooks::receivers::{AccountingReceiver, Advertised, Receiver, ReceiverState, Receivers};
+use tributary::webhooks::receiver_table::{
+    AccountingReceiver, Advertised, Receiver, ReceiverState, Receivers,
+};
 use tributary::webhooks::signature::SigningKeys;
 
 use super::delivery::{Id, Maker};
@@ -145,7 +147,7 @@ impl SpoolingReceiver {
         let receiver = Receiver {
             connector: "hooks".into(),
             prefix: "p".into(),
-            dead_letters: "p.dead-letters".into(),
+            dead_letter_topic: "p.dead-letters".into(),
             state: ReceiverState::Running,
             accounting: Some(AccountingReceiver {
                 keys: SigningKeys::new([SECRET.as_bytes()]),

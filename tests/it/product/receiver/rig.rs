@@ -21,7 +21,7 @@ use tributary::{
         delivery::{Delivery, DeliveryContent},
         intake::{Accept, DeliveryOutcome},
         receiver::{self, AcknowledgeNote, Oversized},
-        receivers::{FaultyReceiver, Receiver, ReceiverState, Receivers},
+        receiver_table::{FaultyReceiver, Receiver, ReceiverState, Receivers},
     },
 };
 

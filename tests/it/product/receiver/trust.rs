@@ -7,7 +7,7 @@ use tributary::webhooks::{
     delivery::{ApiFamily, topic_of},
     intake::DeliveryOutcome,
     receiver::ReceivedAcknowledge,
-    receivers::ReceiverState,
+    receiver_table::ReceiverState,
 };
 
 use super::rig::{
@@ -44,7 +44,7 @@ async fn a_delivery_signed_with_either_secret_gets_a_bare_200() {
         let [(delivery, reading)] = taken.as_slice() else { panic!("{taken:?}") };
         assert_eq!(delivery.body, body);
         assert_eq!((&*delivery.context.connector, &*delivery.context.prefix), ("hooks", "acme"));
-        assert_eq!(&*delivery.context.dead_letters, "acme.dead-letters");
+        assert_eq!(&*delivery.context.dead_letter_topic, "acme.dead-letters");
         assert_eq!(reading.outgoing_id.as_deref(), Some("1"));
         assert!(reading.parts.len() == 1 && reading.parts[0].content.is_ok());
     }

@@ -4,7 +4,7 @@
 //! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
 //! one drain publishes them in sequence. The order argument:
 //!
-//! 1. Sequence numbers grow in the order of the calls of [`PartitionQueue::enter`], because they are given out under the lock.
+//! 1. Sequence numbers grow in the order of the calls of [`LaneQueue::enter`], because they are given out under the lock.
 //! 2. Direct records reach the producer in that order, because they are sent under the same lock; the producer, idempotent
 //!    and without a message time-out, keeps it in the log.
 //! 3. A queue goes behind for everything after some number and stays so until the drain has sent all of it: no record can
@@ -35,7 +35,7 @@ const MAX_TAIL: usize = 256;
 
 /// One queue; the module's head says how it keeps order. `I`: a record with all that belongs to it.
 #[derive(Debug)]
-pub(super) struct PartitionQueue<I> {
+pub(super) struct LaneQueue<I> {
     state: Mutex<QueueState<I>>,
     /// Notified whenever the drain may have something to do.
     bell: Notify,
@@ -106,7 +106,7 @@ pub(super) struct DrainWork<I> {
     pub(super) up_to: u64,
 }
 
-impl<I> PartitionQueue<I> {
+impl<I> LaneQueue<I> {
     /// A queue of which the spool holds records up to this number, or nothing.
     pub(super) fn new(spooled: Option<u64>) -> Self {
         let state = QueueState {
@@ -128,7 +128,7 @@ impl<I> PartitionQueue<I> {
     /// called where the queue is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
     /// memory to keep the record beside the spool.
     ///
-    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`PartitionQueue::appended`] called.
+    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`LaneQueue::appended`] called.
     ///
     /// A queue whose oldest record has been without a report for `patience` goes behind: the next record would only wait as long.
     pub(super) fn enter<T>(

@@ -39,7 +39,7 @@ pub struct Receiver {
     /// `topic.prefix`.
     pub prefix: Arc<str>,
     /// Topic of its dead letters.
-    pub dead_letters: Arc<str>,
+    pub dead_letter_topic: Arc<str>,
     /// Whether its deliveries are published.
     pub state: ReceiverState,
     /// How accounting deliveries are verified, if it takes any.
@@ -152,7 +152,7 @@ impl Receiver {
     /// Its deliveries could not be verified; names the key to correct.
     pub fn of(
         source: &config::WebhookSource,
-        dead_letters: String,
+        dead_letter_topic: String,
         state: ReceiverState,
     ) -> Result<Self, Error> {
         let accounting = source.accounting.as_ref().map(|accounting| {
@@ -174,7 +174,7 @@ impl Receiver {
         Ok(Self {
             connector: source.common.name.as_str().into(),
             prefix: source.common.topic_prefix.as_str().into(),
-            dead_letters: dead_letters.into(),
+            dead_letter_topic: dead_letter_topic.into(),
             state,
             accounting: accounting.transpose()?,
             invoicing: invoicing.transpose()?,

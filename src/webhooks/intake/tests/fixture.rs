@@ -81,7 +81,7 @@ impl Readiness for Doors {
 }
 
 /// An intake with all its strings in the test's hands.
-pub(super) struct Bench {
+pub(super) struct Fixture {
     pub(super) intake: Intake<Broker>,
     pub(super) broker: Broker,
     pub(super) doors: Arc<Doors>,
@@ -92,7 +92,7 @@ pub(super) struct Bench {
     directory: Option<TempDir>,
 }
 
-impl Drop for Bench {
+impl Drop for Fixture {
     fn drop(&mut self) {
         // In an asynchronous test nothing may be waited for.
         if let Some(runtime) = self.runtime.take() {
@@ -101,7 +101,7 @@ impl Drop for Bench {
     }
 }
 
-impl Bench {
+impl Fixture {
     /// Kafka is given up for the spool after 20 ms; nothing else is ever late.
     pub(super) async fn new() -> Self {
         Self::with(HASTY, 1 << 30, 64 << 20).await
@@ -175,8 +175,8 @@ impl Bench {
         let intake = self.intake.clone();
         let taking = self.runtime.as_ref().unwrap().spawn(async move {
             let delivery = of_family(body, family);
-            let reading = delivery.read();
-            intake.take(delivery, reading, Instant::now()).await
+            let content = delivery.read();
+            intake.take(delivery, content, Instant::now()).await
         });
         async move { timeout(LONG, taking).await.expect("no answer").unwrap() }
     }
@@ -210,15 +210,15 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    pub(super) async fn start(self) -> Bench {
+    pub(super) async fn start(self) -> Fixture {
         self.start_without(0).await
     }
 
     /// With this many databases that may not be opened.
-    pub(super) async fn start_without(self, databases: usize) -> Bench {
+    pub(super) async fn start_without(self, databases: usize) -> Fixture {
         let disk = Faulty::default();
         disk.refuse_opens(databases);
-        Bench::on(self, disk, HASTY, 1 << 30, 64 << 20).await
+        Fixture::on(self, disk, HASTY, 1 << 30, 64 << 20).await
     }
 
     pub(super) fn broker(&self) -> &Broker {
@@ -241,7 +241,7 @@ fn of_family(body: Bytes, family: ApiFamily) -> Delivery {
     let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "p".into(),
-        dead_letters: DEAD_LETTERS.into(),
+        dead_letter_topic: DEAD_LETTERS.into(),
         received_at: CLOCK.fetch_add(1, Ordering::Relaxed),
         traceparent: None,
         content_ids: true,

@@ -40,7 +40,10 @@ fn received(found: ReceiverLookup) -> Option<Arc<Receiver>> {
 fn a_receiver_has_what_its_configuration_says() {
     let receiver = receiver("hooks", &[("source.addresses", "192.0.2.0/24"), ("invoicing.tenants", "7=c")]);
 
-    assert_eq!((&*receiver.connector, &*receiver.prefix, &*receiver.dead_letters), ("hooks", "acme", "dead"));
+    assert_eq!(
+        (&*receiver.connector, &*receiver.prefix, &*receiver.dead_letter_topic),
+        ("hooks", "acme", "dead")
+    );
     assert_eq!(receiver.accounting.as_ref().unwrap().body_limit, 8 << 20);
     let invoicing = receiver.invoicing.as_ref().unwrap();
     assert_eq!(
@@ -233,34 +236,34 @@ fn faulty_and_unknown_connectors_are_distinguished() {
 
 #[test]
 fn deliveries_are_counted_by_webhook_and_by_hook() {
-    let (hearing, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
+    let (delivery_stats, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
     let hook: InvoicingHook =
         InvoicingHook { entity: "Customer".parse().unwrap(), action: "Created".parse().unwrap() };
 
     for at in [5, 9, 7] {
-        hearing.note(&hooks, DeliveredBy::Webhook("w-1", Some(AccountingResource::Customers)), at);
+        delivery_stats.note(&hooks, DeliveredBy::Webhook("w-1", Some(AccountingResource::Customers)), at);
     }
-    hearing.note(&hooks, DeliveredBy::Webhook("w-1", None), 8);
-    hearing.note(&hooks, DeliveredBy::Hook(hook), 3);
+    delivery_stats.note(&hooks, DeliveredBy::Webhook("w-1", None), 8);
+    delivery_stats.note(&hooks, DeliveredBy::Hook(hook), 3);
 
-    let heard = hearing.of("hooks");
+    let heard = delivery_stats.of("hooks");
     let resource = Some(AccountingResource::Customers);
     assert_eq!(heard.webhooks, [("w-1".to_owned(), Traffic { resource, last: 9, count: 4 })].into());
     assert_eq!(heard.hooks[&Target::Invoicing(hook)].last, 3);
-    assert_eq!((hearing.count("hooks"), hearing.count("others")), (5, 0));
-    hearing.retain(|name| name != "hooks");
-    assert_eq!(hearing.count("hooks"), 0);
+    assert_eq!((delivery_stats.count("hooks"), delivery_stats.count("others")), (5, 0));
+    delivery_stats.retain(|name| name != "hooks");
+    assert_eq!(delivery_stats.count("hooks"), 0);
 }
 
 #[test]
 fn webhooks_with_the_latest_deliveries_are_kept() {
-    let (hearing, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
+    let (delivery_stats, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
 
     for at in 0..=MAX_TRACKED_WEBHOOKS {
-        hearing.note(&hooks, DeliveredBy::Webhook(&format!("w-{at}"), None), at as i64);
+        delivery_stats.note(&hooks, DeliveredBy::Webhook(&format!("w-{at}"), None), at as i64);
     }
 
-    let heard = hearing.of("hooks");
+    let heard = delivery_stats.of("hooks");
     assert_eq!(heard.webhooks.len(), MAX_TRACKED_WEBHOOKS);
     assert!(!heard.webhooks.contains_key("w-0") && heard.webhooks.contains_key("w-1"));
 }
