@@ -213,7 +213,7 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
 
 /// Former paths of modules that have moved; accepted for one version. A module that also has a new name stands before the folder it
 /// was in.
-const MOVED_MODULES: [(&str, &str); 23] = [
+const MOVED_MODULES: [(&str, &str); 25] = [
     ("tributary::worker::access", "tributary::logins::access"),
     ("tributary::worker::arbiter", "tributary::connect::config_writer"),
     ("tributary::worker::classes::record", "tributary::records::plugin"),

@@ -178,7 +178,7 @@ impl<'a> Reconciler<'a> {
 
     /// What is declared; nothing, if the operator removes all subscriptions.
     fn wanted(&self, ledger: &SubscriptionState) -> BTreeMap<Target, DesiredSubscription> {
-        if ledger.requests.is_removed(command) if command.removed => BTreeMap::new() } else { self.desired.wanted.clone() }
+        if ledger.requests.is_removed() { BTreeMap::new() } else { self.desired.wanted.clone() }
     }
 
     fn input<'s>(
