@@ -334,8 +334,9 @@ fn found_needs_a_version_older_than_the_cut() {
     for (date, changed_at, found) in [
         (Some(hour), 1_000 * SECOND + hour - 10 * SECOND, 1),
         (Some(hour), 1_000 * SECOND + hour, 0),
-        (None, 1_000 * SECOND - 301 * SECOND, 1),
-        (None, 1_000 * SECOND - 299 * SECOND, 0),
+        (None, 1_000 * SECOND - 306 * SECOND, 1),
+        // Within the skew of 300 s and the margin of 5 s.
+        (None, 1_000 * SECOND - 304 * SECOND, 0),
     ] {
         let mut reading = Reading::new(settings(2, 4));
         show(&mut reading, &[rows(1, 2)]);
