@@ -171,7 +171,7 @@ fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
             plan.again(waits);
         } else if !is_taken {
             let call = ProviderCall::Identify { resource, id: id.clone() };
-            plan.step(call, format!("deliveries come by {id}, which is not in the ledger"));
+            plan.step(call, format!("deliveries come by {id}, which is not in the state topic"));
         }
     }
 }
