@@ -167,8 +167,8 @@ async fn logged_in(logins: &mut [GrantWatch]) {
 /// Passes by itself with another configuration, or other values of its references.
 fn not_received(fault: &str) -> Failure {
     let message = format!("deliveries are not received as the connector is configured: {fault}");
-    let remedy = "correct the configuration, or what it refers to on this worker; until then a receiver that was there \
-                  before goes on";
+    let remedy = "correct the configuration, or what it refers to on this worker; until then the receiver \
+                  that was there before continues";
     Failure { remedy: Some(remedy.to_owned()), ..Failure::passing("NotReceived", message) }
 }
 

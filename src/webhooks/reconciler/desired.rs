@@ -80,7 +80,7 @@ impl ResolvedConnector {
 fn nowhere() -> Failure {
     Failure::permanent(
         "InvalidConfiguration",
-        "webhook.advertised.url is not set on this worker, so the provider cannot be told where to deliver to",
+        "webhook.advertised.url is not set on this worker, so no address can be registered at the provider",
         "set webhook.advertised.url on every worker to the https address at which the provider reaches them, or set \
          subscriptions.manage=false on the connector and subscribe by other means",
     )

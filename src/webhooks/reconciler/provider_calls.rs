@@ -277,7 +277,7 @@ fn waiting(outcome: CallOutcome, error: &Error) -> CallOutcome {
     match outcome {
         CallOutcome::Failed { words, acted, refused } if error.reach() == Reach::Grant => {
             let words = format!(
-                "invoicing waits for its login ({words}); accounting goes on without it; run the login that is named, or \
+                "invoicing waits for its login ({words}); accounting continues without it; run the login that is named, or \
                  correct invoicing.login.mail and invoicing.login.password and restart the task; if invoicing is not wanted, \
                  leave invoicing.hooks empty"
             );
@@ -398,7 +398,7 @@ mod tests {
         for (cause, names_it) in [(refused.into(), true), (Cause::Server { again: None }, false)] {
             let error = error(cause, Acted::No);
             let CallOutcome::Failed { words, .. } = waiting(outcome(&list, &error), &error) else { panic!() };
-            assert_eq!(words.contains("accounting goes on without it"), names_it, "{words}");
+            assert_eq!(words.contains("accounting continues without it"), names_it, "{words}");
         }
     }
 
@@ -408,9 +408,13 @@ mod tests {
         let throttled = stop(error(Cause::Throttled { again: None }, Acted::No));
         assert!(matches!(throttled, Some(CallStop::Wait(Retry::Later))), "{throttled:?}");
         let lost = auth::Error::Absent { grant: "a".into(), command: "tributary auth login a".into() };
-        let Some(CallStop::Fail(failure)) = stop(error(lost.into(), Acted::No)) else { panic!("it goes on") };
+        let Some(CallStop::Fail(failure)) = stop(error(lost.into(), Acted::No)) else {
+            panic!("calls continue")
+        };
         assert_eq!((failure.kind, failure.retry), ("LoginNeeded", Retry::Never));
-        let Some(CallStop::Fail(failure)) = stop(error(Cause::Key, Acted::No)) else { panic!("it goes on") };
+        let Some(CallStop::Fail(failure)) = stop(error(Cause::Key, Acted::No)) else {
+            panic!("calls continue")
+        };
         assert_eq!((failure.kind, failure.retry), ("AccessRefused", Retry::Never));
     }
 }

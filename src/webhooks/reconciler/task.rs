@@ -97,10 +97,11 @@ impl<'a> Reconciler<'a> {
         let desired = read(&task.connector, &task.config, &tools.worker.providers, &tools.worker).await?;
         let calls = ProviderCalls::new(&tools.access, &task.connector, &desired.source)?;
         let opened = tools.ledgers.open(&desired.source).await;
-        let handle = opened.map_err(|error| no_ledger("open the ledger of subscriptions", error))?;
+        let handle = opened.map_err(|error| no_ledger("open the state topic", error))?;
         let lease = Arc::clone(&task.lease);
         let writer = StateWriter::take(handle.clone(), &task.connector, &tools.shards, lease).await;
-        let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
+        let writer = writer
+            .map_err(|error| Failure::kafka("take over the subscriptions in the state topic", error))?;
         let (first, longest) = desired.source.subscriptions.backoff;
         let seed = u64::from(kafka::murmur2(task.connector.as_bytes()));
         Ok(Self {
@@ -208,7 +209,7 @@ impl<'a> Reconciler<'a> {
         let known: Vec<String> =
             self.ledger.handle.read(&self.task.connector, |ledger| ledger.gaps.keys().cloned().collect());
         let written = self.ledger.writer.commit(changes).await;
-        written.map_err(|error| Failure::kafka("write to the ledger of subscriptions", error))?;
+        written.map_err(|error| Failure::kafka("write to the state topic", error))?;
         for change in changes {
             if let SubscriptionChange::Gap(gap) = change
                 && gap.state == GapState::Open

@@ -1,7 +1,8 @@
 //! The states of a subscription, each with what decisions in it need.
 //!
-//! The record in Kafka is flat: a phase, and fields that only some phases have. The planner decides on [`Lifecycle`], which is built from
-//! the record and has no field that its state does not have.
+//! The record in Kafka is flat: a phase, and fields that only some phases have. What to do with a subscription is decided on
+//! [`LivingSubscription`]: the record, and a state that is built from it and has no field that the state does not need. When to list hooks
+//! and what the outcome of a call means is decided on the flat phase.
 
 use model::{Subscription, SubscriptionPhase};
 
@@ -10,7 +11,45 @@ use super::SubscriptionInput;
 /// How often enabling is tried before a subscription is followed by another.
 pub(super) const MAX_ENABLE_ATTEMPTS: u32 = 3;
 
-/// The state of a subscription.
+/// A subscription that has not ended, and its state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LivingSubscription<'a> {
+    record: &'a Subscription,
+    state: Lifecycle,
+}
+
+impl<'a> LivingSubscription<'a> {
+    /// `None`: it has ended.
+    pub(super) fn new(input: &SubscriptionInput<'_>, record: &'a Subscription) -> Option<Self> {
+        Some(Self { record, state: Lifecycle::of(input, record)? })
+    }
+
+    pub(super) const fn record(&self) -> &'a Subscription {
+        self.record
+    }
+
+    pub(super) const fn state(&self) -> Lifecycle {
+        self.state
+    }
+
+    /// Whether it delivers, or may without another subscription.
+    pub(super) const fn is_alive(&self) -> bool {
+        !matches!(self.state, Lifecycle::Ending { .. } | Lifecycle::Disabled { can_be_enabled: false, .. })
+    }
+
+    /// Order of preference among those that fit.
+    pub(super) const fn rank(&self) -> u8 {
+        match self.state {
+            Lifecycle::Active { .. } => 0,
+            Lifecycle::Disabled { .. } => 1,
+            Lifecycle::Awaiting { .. } => 2,
+            Lifecycle::Intended { .. } => 3,
+            Lifecycle::Ending { .. } => 4,
+        }
+    }
+}
+
+/// The state of a subscription that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifecycle {
     /// The subscribe call may be on its way until then.
@@ -23,15 +62,14 @@ pub(super) enum Lifecycle {
     Disabled { can_be_enabled: bool, checked_at: Option<i64> },
     /// To be deleted, and may have been.
     Ending { checked_at: Option<i64> },
-    /// Gone, or never made.
-    Ended,
 }
 
 impl Lifecycle {
-    pub(super) fn of(input: &SubscriptionInput<'_>, one: &Subscription) -> Self {
+    /// `None`: it has ended.
+    fn of(input: &SubscriptionInput<'_>, one: &Subscription) -> Option<Self> {
         let SubscriptionInput { ledger, memory, rules, now, .. } = input;
         let checked_at = one.checked_at;
-        match one.phase {
+        Some(match one.phase {
             SubscriptionPhase::Intended => {
                 Self::Intended { until: one.since.saturating_add(rules.limits.intent) }
             }
@@ -56,24 +94,7 @@ impl Lifecycle {
                 checked_at,
             },
             SubscriptionPhase::Ending => Self::Ending { checked_at },
-            SubscriptionPhase::Ended => Self::Ended,
-        }
-    }
-
-    /// Whether it delivers, or may without another subscription.
-    pub(super) const fn is_alive(self) -> bool {
-        !matches!(self, Self::Ending { .. } | Self::Ended | Self::Disabled { can_be_enabled: false, .. })
-    }
-
-    /// Order of preference among those that fit.
-    pub(super) const fn rank(self) -> u8 {
-        match self {
-            Self::Active { .. } => 0,
-            Self::Disabled { .. } => 1,
-            Self::Awaiting { .. } => 2,
-            Self::Intended { .. } => 3,
-            Self::Ending { .. } => 4,
-            Self::Ended => 5,
-        }
+            SubscriptionPhase::Ended => return None,
+        })
     }
 }

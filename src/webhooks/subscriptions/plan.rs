@@ -8,7 +8,7 @@ use super::{
     DesiredSubscription, PlannedCall, ProviderCall, RetryState, SubscriptionInput, chance, gaps,
     history::{GIVEN_UP, MOVED, NOT_ASKED},
     hooks::{self, is_effective},
-    lifecycle::Lifecycle,
+    lifecycle::{Lifecycle, LivingSubscription},
     upkeep,
 };
 use crate::state::subscriptions::SubscriptionChange;
@@ -171,7 +171,7 @@ fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
             plan.again(waits);
         } else if !is_taken {
             let call = ProviderCall::Identify { resource, id: id.clone() };
-            plan.step(call, format!("deliveries come by {id}, which is not in the ledger"));
+            plan.step(call, format!("deliveries come by {id}, which is not in the state topic"));
         }
     }
 }
@@ -253,24 +253,28 @@ fn plan_target(
 ) {
     let SubscriptionInput { wanted, ledger, now, .. } = input;
     let (now, wanted) = (*now, wanted.get(&target));
-    let mut living: Vec<(&Subscription, Lifecycle)> =
-        ledger.living(target).map(|one| (one, Lifecycle::of(input, one))).collect();
+    let mut living: Vec<LivingSubscription<'_>> =
+        ledger.living(target).filter_map(|one| LivingSubscription::new(input, one)).collect();
     // The best comes first: one that fits before one that does not, active before others, the oldest of those.
-    let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(input, wanted, one).is_none());
-    living.sort_by_key(|(one, state)| {
-        (Reverse(fitting(one)), state.rank(), one.intended_at, one.nonce.clone())
+    let fitting = |one: &LivingSubscription<'_>| {
+        wanted.is_some_and(|wanted| misfit(input, wanted, one.record()).is_none())
+    };
+    living.sort_by_key(|one| {
+        let record = one.record();
+        (Reverse(fitting(one)), one.rank(), record.intended_at, record.nonce.clone())
     });
-    let best = living.iter().find(|(one, state)| fitting(one) && state.is_alive()).copied();
+    let best = living.iter().find(|one| fitting(one) && one.is_alive()).copied();
     plan.changes.extend(gaps::open_unverified(input, target));
 
-    for (one, state) in &living {
-        let is_overdue = matches!(state, Lifecycle::Awaiting { is_overdue: true, .. });
-        let why = surplus(input, (*one, *state), best, &living, plan).or_else(|| {
+    for one in &living {
+        let is_overdue = matches!(one.state(), Lifecycle::Awaiting { is_overdue: true, .. });
+        let why = surplus(input, *one, best, &living, plan).or_else(|| {
             let is_hook = target.resource().is_none();
             is_overdue.then_some(if is_hook { NOT_ASKED } else { OVERDUE })
         });
+        let one = one.record();
         let Some(why) = why.filter(|_| one.id.is_some()) else { continue };
-        let mut ending = (*one).clone();
+        let mut ending = one.clone();
         ending.enter(SubscriptionPhase::Ending, now, why);
         if is_overdue {
             plan.changes.extend(gaps::open_awaiting(input, one));
@@ -282,35 +286,35 @@ fn plan_target(
         plan.step_after(before, ProviderCall::Delete(Box::new(ending)), why);
         is_taken = true;
     }
-    for (one, state) in &living {
+    for one in &living {
         if is_taken {
             break;
         }
-        is_taken = plan_state(input, one, *state, plan);
+        is_taken = plan_state(input, *one, plan);
     }
     if let Some(wanted) = wanted
         && !is_taken
     {
-        let living: Vec<&Subscription> = living.iter().map(|(one, _)| *one).collect();
-        needed(input, target, wanted, best.map(|(one, _)| one), &living, plan);
+        needed(input, target, wanted, best.is_some(), &living, plan);
     }
 }
 
 /// Why a subscription is to be deleted; `None`: it stays.
 fn surplus(
     input: &SubscriptionInput<'_>,
-    (one, state): (&Subscription, Lifecycle),
-    best: Option<(&Subscription, Lifecycle)>,
-    living: &[(&Subscription, Lifecycle)],
+    living_one: LivingSubscription<'_>,
+    best: Option<LivingSubscription<'_>>,
+    living: &[LivingSubscription<'_>],
     plan: &mut SubscriptionPlan,
 ) -> Option<&'static str> {
-    if matches!(state, Lifecycle::Intended { .. } | Lifecycle::Ending { .. } | Lifecycle::Ended) {
+    let (one, state) = (living_one.record(), living_one.state());
+    if matches!(state, Lifecycle::Intended { .. } | Lifecycle::Ending { .. }) {
         return None;
     }
     if !input.wanted.contains_key(&one.target) {
         return Some("it is not wanted any more");
     }
-    if best.is_some_and(|(best, _)| best.nonce == one.nonce) {
+    if best.is_some_and(|best| best.record().nonce == one.nonce) {
         return None;
     }
     if best.is_none() {
@@ -318,18 +322,21 @@ fn surplus(
         let made = || {
             living
                 .iter()
-                .filter(|(one, state)| one.id.is_some() && !matches!(state, Lifecycle::Ending { .. }))
+                .filter(|one| !matches!(one.state(), Lifecycle::Ending { .. }))
+                .map(LivingSubscription::record)
+                .filter(|one| one.id.is_some())
         };
-        let newest = made().max_by_key(|(one, _)| one.intended_at);
-        if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|(newest, _)| newest.nonce == one.nonce)
-        {
+        let newest = made().max_by_key(|one| one.intended_at);
+        if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|newest| newest.nonce == one.nonce) {
             return Some("the configuration changed again");
         }
     }
-    if !state.is_alive() {
+    if !living_one.is_alive() {
         return Some("it is disabled and cannot be enabled");
     }
-    let Some((_, Lifecycle::Active { since: Some(since), .. })) = best else { return None };
+    let Some(Lifecycle::Active { since: Some(since), .. }) = best.map(|best| best.state()) else {
+        return None;
+    };
     // It may have deliveries to repeat. A hook that waits for its echo may send them too: only the list knows it.
     let may_deliver = match state {
         Lifecycle::Active { .. } => true,
@@ -347,10 +354,10 @@ fn surplus(
 /// Plans what a subscription needs in its state. Returns whether a step of its target is planned or must be awaited.
 fn plan_state(
     input: &SubscriptionInput<'_>,
-    one: &Subscription,
-    state: Lifecycle,
+    living_one: LivingSubscription<'_>,
     plan: &mut SubscriptionPlan,
 ) -> bool {
+    let (one, state) = (living_one.record(), living_one.state());
     let SubscriptionInput { ledger, rules, now, wanted, .. } = input;
     let (now, is_hook) = (*now, one.target.resource().is_none());
     match state {
@@ -404,7 +411,6 @@ fn plan_state(
             }
             true
         }
-        Lifecycle::Ended => false,
     }
 }
 
@@ -432,8 +438,8 @@ fn needed<'a>(
     input: &SubscriptionInput<'a>,
     target: Target,
     wanted: &'a DesiredSubscription,
-    best: Option<&Subscription>,
-    living: &[&Subscription],
+    fits: bool,
+    living: &[LivingSubscription<'_>],
     plan: &mut SubscriptionPlan,
 ) {
     let SubscriptionInput { memory, rules, now, ledger, .. } = input;
@@ -451,7 +457,7 @@ fn needed<'a>(
         }
         plan.again(at);
     }
-    if best.is_some() || !is_due(input, target, plan) {
+    if fits || !is_due(input, target, plan) {
         return;
     }
     let events = match target {
@@ -470,14 +476,15 @@ fn needed<'a>(
     }
     let is_crowded =
         memory.refused.second.get(&target).is_some_and(|refusals| *refusals >= MAX_SECOND_REFUSALS);
-    let movable = living.iter().find(|one| {
-        one.phase == SubscriptionPhase::Active
-            && misfit(input, wanted, one) == Some(SubscriptionDiff::Address)
-            && one.id.is_some()
-    });
+    let is_active = |one: &&LivingSubscription<'_>| matches!(one.state(), Lifecycle::Active { .. });
+    let movable = living
+        .iter()
+        .filter(is_active)
+        .map(LivingSubscription::record)
+        .find(|one| misfit(input, wanted, one) == Some(SubscriptionDiff::Address) && one.id.is_some());
     if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
     {
-        let mut moved = (*one).clone();
+        let mut moved = one.clone();
         moved.url.clone_from(&wanted.url);
         moved.enter(SubscriptionPhase::Awaiting, now, MOVED);
         let mut before = vec![SubscriptionChange::Put(Box::new(moved.clone()))];
@@ -498,7 +505,7 @@ fn needed<'a>(
     }
     let why = living
         .iter()
-        .find_map(|one| misfit(input, wanted, one))
+        .find_map(|one| misfit(input, wanted, one.record()))
         .map_or("there is none", SubscriptionDiff::words);
     let (connector, nonce) = (input.connector, (input.draw)());
     let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());

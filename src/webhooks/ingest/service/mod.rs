@@ -296,7 +296,7 @@ async fn open(options: spool::Options) -> Result<Opened, Error> {
     let opened = spawn_blocking(move || Spool::open(options)).await.map_err(Error::Read)?;
     opened.map_err(|source| {
         let remedy = match &source {
-            spool::Error::InUse { .. } => "give each worker a state.dir of its own, or end the other process",
+            spool::Error::InUse { .. } => "give each worker its own state.dir, or end the other process",
             spool::Error::Directory { .. } => "make state.dir a directory that this worker may write to",
             _ => RESTART_REMEDY,
         };

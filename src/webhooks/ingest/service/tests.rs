@@ -52,7 +52,7 @@ async fn a_spool_in_use_prevents_the_start_and_names_the_remedy() {
     let reported = second.to_string();
     let place = directory.path().join("spool");
     assert!(
-        reported.contains(&*place.to_string_lossy()) && reported.contains("state.dir of its own"),
+        reported.contains(&*place.to_string_lossy()) && reported.contains("its own state.dir"),
         "{reported}"
     );
     assert_eq!(second.retry(), Retry::Never);
@@ -141,7 +141,7 @@ async fn an_unopened_database_is_a_gap_until_it_opens() {
             .await
             .unwrap();
     };
-    let begun = model::Moment::now().micros();
+    let started_at = model::Moment::now().micros();
     let ingest = start().await;
     let before = model::Moment::now().micros();
     append(&ingest, 1).await;
@@ -165,7 +165,10 @@ async fn an_unopened_database_is_a_gap_until_it_opens() {
     assert!(detail.contains("/spool/1 of the spool could not be opened"), "{detail}");
     let from = gaps[0].value()["from"].as_i64().unwrap();
     // A file's time is that of the last tick of the system's clock.
-    assert!((begun - 100_000..=before).contains(&from), "{from} is not within {begun} and {before}");
+    assert!(
+        (started_at - 100_000..=before).contains(&from),
+        "{from} is not within {started_at} and {before}"
+    );
     let unopened = report["spool"]["unopened"][0].as_str().unwrap();
     assert!(unopened.ends_with("/spool/1"), "{report}");
 }

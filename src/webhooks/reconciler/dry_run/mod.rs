@@ -95,7 +95,7 @@ pub async fn dry_run(
     }
     let calls = ProviderCalls::new(context.access, connector, &desired.source)?;
     let handle = context.ledgers.of(&desired.source.common.topic_prefix).await;
-    let handle = handle.map_err(|error| no_ledger("read the ledger of subscriptions", error))?;
+    let handle = handle.map_err(|error| no_ledger("read the state topic", error))?;
     let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
     let answers = DryRunProvider { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };

@@ -46,7 +46,7 @@ async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Sha
     scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD]).await?;
     let ledger = scene.ledger().await?;
 
-    let what = "accounting goes on without it";
+    let what = "accounting continues without it";
     ledger.until(&scene, "accounting alone", |ledger| waits_alone(ledger, what)).await?;
     let path = format!("/connectors/{CONNECTOR}/subscriptions");
     let (_, shown) = scene.stage.ask(0, "GET", &path, None).await?;
