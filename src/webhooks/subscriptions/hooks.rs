@@ -65,7 +65,7 @@ pub(super) fn planned<'a>(
     one: &'a DesiredSubscription,
 ) -> &'a str {
     let SubscriptionInput { ledger, wanted, .. } = input;
-    let are_known = input.receivers().all(|heard| heard.hook_addresses);
+    let are_known = input.receivers().all(|heartbeat| heartbeat.hook_addresses);
     match one.fallback() {
         Some(fallback) if !are_known => fallback,
         _ => address(ledger, wanted, target).unwrap_or(&one.url),
@@ -134,7 +134,7 @@ const CLOCK_SLACK: i64 = 10_000_000;
 /// Whether the provider sends the notifications of a hook that it lists.
 pub(super) fn is_effective(input: &SubscriptionInput<'_>, one: &Subscription) -> bool {
     let ledger = input.ledger;
-    let are_echoes_written = input.receivers().all(|heard| heard.tells_echoes);
+    let are_echoes_written = input.receivers().all(|heartbeat| heartbeat.tells_echoes);
     !are_echoes_written
         || echoed(ledger, one).is_some()
         || delivered(ledger, one).is_some_and(|at| at > one.intended_at)
