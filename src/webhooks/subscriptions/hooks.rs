@@ -269,7 +269,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
     for hook in hooks {
         let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
         let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
-        // Hooks of all connectors come to one address: whose it is stands beside it.
+        // Hooks of all connectors come to one address: the description says whose it is.
         let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
         let is_ours =
             is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.input, target, url));
