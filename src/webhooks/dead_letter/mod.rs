@@ -1,7 +1,8 @@
 //! The form of a dead letter that was a delivery: its headers, how it is cut, joined and read again.
 //!
 //! A delivery that cannot be published ─▶ one record with its bytes, or several with a piece each ─▶ [`LetterJoin`] ─▶
-//! [`delivery`] ─▶ read by the current version. Once it has been replayed, a mark follows: a record of the same topic that says so. On top of Kafka Connect's `__connect.errors.*` headers, which say what failed:
+//! [`delivery`] ─▶ read by the current version. Once a letter has been replayed, a mark follows: a record of the same topic that
+//! says so. On top of Kafka Connect's `__connect.errors.*` headers, which say what failed:
 //!
 //! | header | content |
 //! |---|---|

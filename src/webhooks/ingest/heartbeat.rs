@@ -93,11 +93,11 @@ impl Heartbeat {
 
     fn record(&self, receiver: &Receiver, now: Instant) -> DueHeartbeat {
         let name = &*receiver.connector;
-        let heard = self.delivery_stats.of(name);
+        let stats = self.delivery_stats.of(name);
         let sent = SentHeartbeat {
             prefix: receiver.prefix.to_string(),
             advertised: receiver.advertised.clone(),
-            count: heard.count,
+            count: stats.count,
             at: now,
         };
         let at = Moment::now().micros();
@@ -109,8 +109,8 @@ impl Heartbeat {
             invoicing: receiver.advertised.invoicing.clone(),
             hook_addresses: true,
             tells_echoes: true,
-            webhooks: heard.webhooks,
-            hooks: heard.hooks,
+            webhooks: stats.webhooks,
+            hooks: stats.hooks,
         };
         DueHeartbeat {
             connector: name.to_owned(),
@@ -160,7 +160,7 @@ mod tests {
         let nothing_new = send_due(&mut heartbeat, &receivers, now + Duration::from_secs(2));
         heartbeat.delivery_stats.note(&receivers[0].connector, DeliveredBy::Webhook("w-1", None), 5);
         let too_soon = send_due(&mut heartbeat, &receivers, now + Duration::from_millis(500));
-        let heard = send_due(&mut heartbeat, &receivers, now + Duration::from_secs(2));
+        let after_deliveries = send_due(&mut heartbeat, &receivers, now + Duration::from_secs(2));
         let rotated = send_due(
             &mut heartbeat,
             &[receiver(second, ReceiverState::Running)],
@@ -175,7 +175,10 @@ mod tests {
         let known = |secret| serde_json::json!([Fingerprint::of(secret)]);
         assert_eq!((begun.len(), &begun[0]["accounting"]), (1, &known(first)));
         assert!(nothing_new.is_empty() && too_soon.is_empty());
-        assert_eq!((heard.len(), &heard[0]["webhooks"]["w-1"]["count"]), (1, &1.into()));
+        assert_eq!(
+            (after_deliveries.len(), &after_deliveries[0]["webhooks"]["w-1"]["count"]),
+            (1, &1.into())
+        );
         assert_eq!((rotated.len(), &rotated[0]["accounting"]), (1, &known(second)));
         assert_eq!(alive.len(), 1);
     }

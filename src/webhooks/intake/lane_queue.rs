@@ -1,4 +1,4 @@
-//! One queue's order: which records are in flight, which must be sent again, and whether new records go straight to Kafka or behind the spool.
+//! One queue's order: which records are in flight or must be sent again, and whether new records go straight to Kafka or behind the spool.
 //!
 //! A queue is *direct* or *behind*. Direct: a record is handed to the producer under the queue's lock, in the order of the
 //! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
@@ -44,10 +44,9 @@ pub(super) struct LaneQueue<I> {
 /// The marks of a queue on the line of its sequence numbers:
 ///
 /// ```text
-///  published                │ to be published           │ to be published
-///                           │ from the spool            │ from `tail` or the spool
-/// ──────────┼───────────────┼───────────────────────────┼───────────────────────┼──▶
-///      resend_from       drained                    uncovered                newest
+///   published                │ in the spool     │ in `tail` too
+/// ───────────┼───────────────┼──────────────────┼───────────────┼──▶
+///       resend_from       drained           uncovered        newest
 /// ```
 ///
 /// `resend_from` is nearly always `None`; otherwise the next read starts there and not at `drained`. The queue can become direct once

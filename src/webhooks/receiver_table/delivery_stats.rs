@@ -46,30 +46,30 @@ impl DeliveryStats {
         if !all.contains_key(connector) {
             all.insert(Arc::clone(connector), ConnectorStats::default());
         }
-        let Some(heard) = all.get_mut(connector) else { return };
-        heard.count += 1;
+        let Some(stats) = all.get_mut(connector) else { return };
+        stats.count += 1;
         match by {
             DeliveredBy::Webhook(id, resource) => {
-                if let Some(known) = heard.webhooks.get_mut(id) {
+                if let Some(known) = stats.webhooks.get_mut(id) {
                     known.resource = resource.or(known.resource);
                     return record(known, at);
                 }
-                if heard.webhooks.len() >= MAX_TRACKED_WEBHOOKS {
-                    let oldest = heard.webhooks.iter().min_by_key(|(_, traffic)| traffic.last);
+                if stats.webhooks.len() >= MAX_TRACKED_WEBHOOKS {
+                    let oldest = stats.webhooks.iter().min_by_key(|(_, traffic)| traffic.last);
                     if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-                        heard.webhooks.remove(&oldest);
+                        stats.webhooks.remove(&oldest);
                     }
                 }
-                heard.webhooks.insert(id.to_owned(), Traffic { resource, last: at, count: 1 });
+                stats.webhooks.insert(id.to_owned(), Traffic { resource, last: at, count: 1 });
             }
-            DeliveredBy::Hook(hook) => record(heard.hooks.entry(Target::Invoicing(hook)).or_default(), at),
+            DeliveredBy::Hook(hook) => record(stats.hooks.entry(Target::Invoicing(hook)).or_default(), at),
         }
     }
 
     /// Number of deliveries of a connector.
     #[must_use]
     pub fn count(&self, connector: &str) -> u64 {
-        self.0.lock().get(connector).map_or(0, |heard| heard.count)
+        self.0.lock().get(connector).map_or(0, |stats| stats.count)
     }
 
     /// Deliveries of a connector.

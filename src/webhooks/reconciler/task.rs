@@ -302,9 +302,9 @@ impl<'a> Reconciler<'a> {
             })
         };
         self.desired.source.manage_subscriptions
-            && ledger.heard.values().filter(|heard| heard.at > stale).any(|heard| {
-                !heard.accounting.iter().all(|one| knows(false, one))
-                    || !heard.invoicing.iter().all(|one| knows(true, one))
+            && ledger.heard.values().filter(|heartbeat| heartbeat.at > stale).any(|heartbeat| {
+                !heartbeat.accounting.iter().all(|one| knows(false, one))
+                    || !heartbeat.invoicing.iter().all(|one| knows(true, one))
             })
     }
 }

@@ -213,10 +213,11 @@ pub(super) fn observe_silence(input: &SubscriptionInput<'_>) -> Vec<Subscription
 /// When each target last sent a delivery.
 fn lasts(input: &SubscriptionInput<'_>) -> Vec<(Target, i64)> {
     let mut lasts = BTreeMap::new();
-    for heard in input.ledger.heard.values() {
-        let webhooks = heard.webhooks.values();
+    for heartbeat in input.ledger.heard.values() {
+        let webhooks = heartbeat.webhooks.values();
         let webhooks = webhooks.filter_map(|one| Some((Target::Accounting(one.resource?), one.last)));
-        for (target, last) in webhooks.chain(heard.hooks.iter().map(|(target, one)| (*target, one.last))) {
+        for (target, last) in webhooks.chain(heartbeat.hooks.iter().map(|(target, one)| (*target, one.last)))
+        {
             let known = lasts.entry(target).or_insert(last);
             *known = last.max(*known);
         }

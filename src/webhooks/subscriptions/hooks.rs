@@ -65,7 +65,7 @@ pub(super) fn planned<'a>(
     one: &'a DesiredSubscription,
 ) -> &'a str {
     let SubscriptionInput { ledger, wanted, .. } = input;
-    let are_known = input.receivers().all(|heard| heard.hook_addresses);
+    let are_known = input.receivers().all(|heartbeat| heartbeat.hook_addresses);
     match one.fallback() {
         Some(fallback) if !are_known => fallback,
         _ => address(ledger, wanted, target).unwrap_or(&one.url),
@@ -134,7 +134,7 @@ const CLOCK_SLACK: i64 = 10_000_000;
 /// Whether the provider sends the notifications of a hook that it lists.
 pub(super) fn is_effective(input: &SubscriptionInput<'_>, one: &Subscription) -> bool {
     let ledger = input.ledger;
-    let are_echoes_written = input.receivers().all(|heard| heard.tells_echoes);
+    let are_echoes_written = input.receivers().all(|heartbeat| heartbeat.tells_echoes);
     !are_echoes_written
         || echoed(ledger, one).is_some()
         || delivered(ledger, one).is_some_and(|at| at > one.intended_at)
@@ -269,7 +269,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
     for hook in hooks {
         let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
         let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
-        // Hooks of all connectors come to one address: whose it is stands beside it.
+        // Hooks of all connectors come to one address: the description says whose it is.
         let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
         let is_ours =
             is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.input, target, url));

@@ -282,7 +282,7 @@ impl<'a> SubscriptionInput<'a> {
     /// Receivers with a recent heartbeat.
     fn receivers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
         let (now, stale) = (self.now, self.rules.limits.stale);
-        self.ledger.heard.values().filter(move |heard| heard.at.saturating_add(stale) > now)
+        self.ledger.heard.values().filter(move |heartbeat| heartbeat.at.saturating_add(stale) > now)
     }
 }
 

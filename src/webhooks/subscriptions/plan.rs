@@ -152,9 +152,9 @@ fn misfit<'a>(
 fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
     let SubscriptionInput { ledger, memory, now, .. } = input;
     let acknowledged = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
-    let heard = ledger.heard.values().flat_map(|heard| &heard.webhooks);
-    let heard = heard.map(|(id, traffic)| (id, traffic.resource));
-    for (id, resource) in acknowledged.chain(heard) {
+    let delivering = ledger.heard.values().flat_map(|heartbeat| &heartbeat.webhooks);
+    let delivering = delivering.map(|(id, traffic)| (id, traffic.resource));
+    for (id, resource) in acknowledged.chain(delivering) {
         let Some(resource) = resource else { continue };
         if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
             continue;
@@ -537,10 +537,10 @@ fn needed<'a>(
 fn ready(input: &SubscriptionInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
     let SubscriptionInput { memory, rules, now, .. } = input;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
-    let knows = |heard: &ReceiverReport| match target {
-        Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
+    let knows = |heartbeat: &ReceiverReport| match target {
+        Target::Accounting(_) => heartbeat.accounting.contains(&wanted.fingerprint),
         // Secrets of hooks are derived from one.
-        Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),
+        Target::Invoicing(_) => heartbeat.invoicing.contains(&wanted.fingerprint),
     };
     if wanted.fingerprint == Fingerprint::of("") {
         return *now;

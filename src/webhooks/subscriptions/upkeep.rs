@@ -18,8 +18,8 @@ pub(super) fn forget(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan)
         plan.changes.push(SubscriptionChange::Forget(one.nonce.clone()));
         plan.changes.extend(one.id.clone().map(SubscriptionChange::ForgetAcknowledge));
     }
-    let silent = ledger.heard.values().filter(|heard| heard.at < old);
-    plan.changes.extend(silent.map(|heard| SubscriptionChange::ForgetHeard(heard.worker.clone())));
+    let silent = ledger.heard.values().filter(|heartbeat| heartbeat.at < old);
+    plan.changes.extend(silent.map(|heartbeat| SubscriptionChange::ForgetHeard(heartbeat.worker.clone())));
 }
 
 /// The stream starts once every declared resource was active; for a recreated subscription it starts again.

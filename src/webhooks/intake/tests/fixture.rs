@@ -128,10 +128,10 @@ impl Fixture {
         };
         let opened = tokio::task::spawn_blocking(|| Spool::open(options)).await.unwrap().unwrap();
         let spool = opened.spool;
-        let openings = Arc::clone(&doors) as _;
+        let readiness = Arc::clone(&doors) as _;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let start = Intake::start(broker.clone(), spool.clone(), openings, memory_bytes, times);
+        let start = Intake::start(broker.clone(), spool.clone(), readiness, memory_bytes, times);
         let intake = runtime.spawn(start).await.unwrap().unwrap();
         Self { intake, broker, doors, disk, spool, runtime: Some(runtime), directory: Some(directory) }
     }

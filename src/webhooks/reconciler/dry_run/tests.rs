@@ -16,7 +16,7 @@ fn desired(settings: &[(&str, &str)]) -> ResolvedConnector {
     ResolvedConnector::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
 }
 
-/// What would be done, where each webhook that stands is active; and the ledger after it.
+/// What would be done, where each webhook that exists is active; and the ledger after it.
 async fn run(desired: &ResolvedConnector, ledger: &SubscriptionState, removed: bool) -> DryRun {
     let mut asked = BTreeMap::new();
     for resource in AccountingResource::all() {
@@ -45,7 +45,7 @@ async fn run(desired: &ResolvedConnector, ledger: &SubscriptionState, removed: b
     DryRunState::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
 }
 
-/// A ledger in which all that is wanted stands.
+/// A ledger in which every target has an active subscription.
 fn standing(desired: &ResolvedConnector) -> SubscriptionState {
     let mut ledger = SubscriptionState::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {

@@ -186,13 +186,13 @@ impl Scene {
                 continue;
             }
             one.state = State::Active;
-            let told = Acknowledge {
+            let acknowledge = Acknowledge {
                 webhook_id: one.id.clone(),
                 resource: Some(resource),
                 received_at: now,
                 worker: "worker:1".to_owned(),
             };
-            self.ledger.acknowledges.insert(one.id.clone(), told);
+            self.ledger.acknowledges.insert(one.id.clone(), acknowledge);
         }
     }
 
