@@ -16,8 +16,8 @@
 //!   producer, whose last transaction holds its offsets. Then the statuses are flushed. Leaving the group comes last, so that
 //!   no other worker takes over what is still being written.
 //!
-//! If an essential part ends (supervisor, membership, the topics' ownership, the watch over connector files, the follower of
-//! log levels, the refresher of grants), the worker is unhealthy, stops in the same order, and ends with the reason.
+//! If an essential part ends (supervisor, membership, the topics' ownership, the connector file watcher, the log level
+//! follower, the grant refresh), the worker is unhealthy, stops in the same order, and ends with the reason.
 
 mod certificates;
 mod classes;
@@ -311,7 +311,7 @@ impl Service {
         let interval = self.worker.rest.reload_interval;
         let watch = |certificates: Certificates| {
             let watch = certificates.watch("rest", interval, self.cancel.clone());
-            ("watch over the REST certificate", self.tasks.spawn(watch))
+            ("REST certificate watcher", self.tasks.spawn(watch))
         };
         self.certificates.take().map(watch).into_iter().collect()
     }

@@ -172,7 +172,7 @@ impl Service {
         let ledgers_kept = ledgers.clone().run(state.configs.clone(), self.cancel.clone());
         let ledgers_kept = self.tasks.spawn(ledgers_kept);
         let mut upkeep = vec![
-            ("follower of log levels", following),
+            ("log level follower", following),
             ("grant refresh", keeping),
             ("budget sharing", sharing),
             ("state topic reader", ledgers_kept),
@@ -190,7 +190,7 @@ impl Service {
         self.health.serve(rest::router(herder.clone()), scrape);
         if let Some(options) = declared::Options::of(worker) {
             let watching = self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
-            upkeep.push(("watch over connector files", watching));
+            upkeep.push(("connector file watcher", watching));
         }
         tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");
         Ok(Running { state, statuses, membership, cluster, supervising, upkeep, grants })

@@ -162,7 +162,7 @@ impl Delivery {
     #[must_use]
     pub fn read(&self) -> DeliveryContent {
         let (mut content, records) = self.records();
-        let parts = records.and_then(|records| self.by_queue(records));
+        let parts = records.and_then(|records| self.by_lane(records));
         content.parts = parts.unwrap_or_else(|error| vec![self.dead(error)]);
         content
     }
@@ -279,7 +279,7 @@ impl Delivery {
     }
 
     /// Records by lane, in order of first appearance.
-    fn by_queue(&self, records: Vec<Outgoing>) -> Result<Vec<DeliveryPart>, ModelError> {
+    fn by_lane(&self, records: Vec<Outgoing>) -> Result<Vec<DeliveryPart>, ModelError> {
         let prefix = &self.context.prefix;
         TopicPrefix::check(prefix)?;
         let lane_of = |record: &Outgoing| {

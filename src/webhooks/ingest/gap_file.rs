@@ -245,7 +245,13 @@ impl GapFile {
         if is_known || content.gaps.len() >= MAX_WAITING {
             return false;
         }
-        tracing::error!(connector, cause = cause.name(), "opened gap {}: {detail}", gap.gap.id());
+        tracing::error!(
+            connector,
+            cause = cause.name(),
+            gap = gap.gap.id(),
+            detail,
+            "opened a gap: deliveries may be missing"
+        );
         content.gaps.push(gap);
         true
     }

@@ -216,7 +216,7 @@ impl Readiness for TopicReadiness {
         for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {
             tracing::warn!(
                 connector = &*context.connector,
-                "topics of the connector do not exist any more; recreating them"
+                "topics of the connector do not exist any more; opening them again"
             );
             *slot = self.slot(Arc::clone(&slot.opening));
         }

@@ -44,7 +44,7 @@ pub(super) struct LaneQueue<I> {
 /// The marks of a queue on the line of its sequence numbers:
 ///
 /// ```text
-///   published                │ in the spool     │ in `tail` too
+///   handled by the drain     │ in the spool     │ in `tail` too
 /// ───────────┼───────────────┼──────────────────┼───────────────┼──▶
 ///       resend_from       drained           uncovered        newest
 /// ```
@@ -68,7 +68,8 @@ struct QueueState<I> {
     uncovered: u64,
     /// The highest number that entered behind.
     newest: u64,
-    /// Everything up to here has been published.
+    /// The drain has handled everything up to here: it is published, left in the spool as unreadable, or sent directly, and then in
+    /// `in_flight`, or in `again` if it failed.
     drained: u64,
     /// A record after this number was left in the spool: the next read starts here, below `drained`.
     resend_from: Option<u64>,

@@ -219,7 +219,14 @@ impl<'a> Reconciler<'a> {
                 let (connector, cause) = (&*self.task.connector, gap.cause.name());
                 let target = gap.target.map(|target| target.to_string());
                 let detail = &*gap.detail;
-                tracing::error!(connector, cause, target, "opened gap {}: {detail}", gap.id());
+                tracing::error!(
+                    connector,
+                    cause,
+                    target,
+                    gap = gap.id(),
+                    detail,
+                    "opened a gap: deliveries may be missing"
+                );
             }
         }
         Ok(())
@@ -363,7 +370,7 @@ impl Reconciler<'_> {
                 tracing::warn!(
                     connector = &*self.task.connector,
                     ?wait,
-                    "the provider cannot be reached; calls wait"
+                    "a failed call holds all calls back"
                 );
                 self.pace.pause_until = Instant::now() + wait;
                 Ok(())

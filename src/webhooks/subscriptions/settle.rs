@@ -238,8 +238,8 @@ fn take_over(one: &mut Subscription, seen: &WebhookSnapshot, acknowledged: Optio
     }
     let differ = !seen.events.is_empty() && seen.events != one.events;
     one.problem = match &one.spelled {
-        Some(url) => Some(format!("the provider delivers to {url}, which is not the registered address")),
-        None => differ.then(|| "the provider delivers other events than were subscribed to".to_owned()),
+        Some(url) => Some(format!("the provider registered {url}, which is not the requested address")),
+        None => differ.then(|| "the provider registered other events than were requested".to_owned()),
     };
     one.acknowledged_at = one.acknowledged_at.max(acknowledged);
 }

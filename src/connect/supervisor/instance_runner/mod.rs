@@ -1,6 +1,6 @@
 //! Runs one instance of a connector or task: starts, watches, restarts and ends it.
 //!
-//! A [`InstanceRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
+//! An [`InstanceRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
 //! run ends by a changed desired state, by a failure, or by a panic, which is caught at the edge of its task.
 //!
 //! - After a retryable failure the body restarts with a growing, jittered backoff, as long as the budget lasts (by default

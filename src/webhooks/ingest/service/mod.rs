@@ -69,7 +69,7 @@ pub enum Error {
     #[error("set up the schema registry")]
     Registry(#[source] avro::Error),
     /// A blocking read of `state.dir` panicked.
-    #[error("load the receivers and gaps of the last run: the thread that reads them panicked")]
+    #[error("read state.dir at the start: the thread that reads it panicked")]
     Read(#[source] tokio::task::JoinError),
 }
 

@@ -116,18 +116,18 @@ async fn each_record_for_a_foreign_topic_is_a_dead_letter() {
 
 #[test]
 fn a_publish_error_lasts_until_its_topic_takes_a_record() {
-    let troubles = PublishErrors::default();
-    troubles.failed("hooks", "one", &samples::unauthorised());
-    let first = troubles.all();
+    let errors = PublishErrors::default();
+    errors.failed("hooks", "one", &samples::unauthorised());
+    let first = errors.all();
 
-    troubles.failed("hooks", "two", &samples::purged());
-    troubles.failed("hooks", "one", &samples::purged());
-    troubles.acknowledged("hooks", "two");
-    troubles.acknowledged("other", "one");
+    errors.failed("hooks", "two", &samples::purged());
+    errors.failed("hooks", "one", &samples::purged());
+    errors.acknowledged("hooks", "two");
+    errors.acknowledged("other", "one");
 
-    let now = troubles.all();
+    let now = errors.all();
     assert_eq!((now.len(), now[0].since), (1, first[0].since));
     assert_ne!(now[0].cause, first[0].cause, "the last cause is shown");
-    troubles.acknowledged("hooks", "one");
-    assert!(troubles.all().is_empty());
+    errors.acknowledged("hooks", "one");
+    assert!(errors.all().is_empty());
 }
