@@ -221,7 +221,7 @@ impl Directory {
         *self.known.lock() = KnownCompanies { proved: Some(reading), unproved: None };
     }
 
-    fn is_odd(&self, reading: CompanyReading, why: String) {
+    fn is_odd(&self, mut reading: CompanyReading, why: String) {
         let found = reading.companies.len();
         tracing::warn!(
             connector = &*self.connector,
@@ -229,7 +229,13 @@ impl Directory {
             why,
             "the list of companies proves nothing of those it does not show"
         );
-        self.known.lock().unproved = Some((reading, why));
+        let mut known = self.known.lock();
+        // A company that an unproved reading showed stays known until a proved one does not show it.
+        for company in known.unproved.take().into_iter().flat_map(|(before, _)| before.companies.into_keys())
+        {
+            reading.companies.entry(company).or_insert(None);
+        }
+        known.unproved = Some((reading, why));
     }
 }
 

@@ -1,7 +1,6 @@
 //! A batch while it is built: the one place where each candidate is compared with the published version before it is written.
 //!
-//! A version that the batch already writes, takes precedence over the fence entry. So entries of the scheduler and rows of
-//! lists may
+//! A version that the batch already writes takes precedence over the fence entry. So entries of the scheduler and rows of lists may
 //! arrive in any order: the versions of a record only rise, within a batch and from one batch to the next.
 
 use std::collections::HashMap;

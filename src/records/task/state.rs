@@ -197,7 +197,7 @@ pub(super) struct Known {
     pub(super) over: HashSet<Collection>,
     /// Lists of which nothing is proved.
     pub(super) void: HashSet<Collection>,
-    /// How to where known records were read again.
+    /// Up to where known records were read again.
     pub(super) cursors: BTreeMap<Again, Cursor>,
     /// Progress of its runs.
     pub(super) progress: BTreeMap<RunId, RunProgress>,
@@ -288,9 +288,9 @@ impl Known {
 
     /// Removes pages, marks and cursors of runs that have ended or whose connector was deleted, and returns their keys.
     ///
-    /// An earlier version of Tributary parked the records that rows asked for. Their results are no longer counted, so Such a list is
-    /// read from its first page. again: the keys memory without content: they are returned too. The pages stay in memory as empty, unreadable ones, so
-    /// that new pages get other keys.
+    /// An earlier version of Tributary parked the records that rows asked for. Their results are no longer counted, so such a list is
+    /// read from its first page again: the keys of its pages are returned too. In memory the pages stay, without content, so that
+    /// new pages get other keys.
     pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
         let is_of_row = |parked: &&Parked| {
             let is_row = parked.event.origin != Origin::Enrichment && parked.cause != Cause::Below;

@@ -385,7 +385,7 @@ impl Scheduler {
                 let known =
                     stored.and_then(|stored| judge::known(stored, wanted.floor.as_ref(), wanted.is_delete));
                 let look_back = self.rules.look_back;
-                // A row may be published while it waited; which says nothing about the a regression.
+                // A row may have been published while it waited, which says nothing about a regression.
                 let may_look = settle.is_some()
                     && self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
                 if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_look) {
@@ -486,7 +486,13 @@ impl Scheduler {
                     let due = now.saturating_add(self.rules.parked_first);
                     self.park(subject, Cause::Company, due, Vec::new());
                 } else {
-                    self.wait_until(subject, now.saturating_add(self.rules.retry_first));
+                    // Without an offset to hold back it is no hurry: the list may stay unproved for long.
+                    let wait = if record.oldest().is_some() {
+                        self.rules.retry_first
+                    } else {
+                        self.rules.parked_first
+                    };
+                    self.wait_until(subject, now.saturating_add(wait));
                 }
             }
             CompanyState::Absent { .. } | CompanyState::Known => {

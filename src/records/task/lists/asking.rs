@@ -91,7 +91,7 @@ impl Lists {
                 self.runs.get(&job.run.id).is_some_and(|active| active.wanted == DesiredRunState::Running);
             let is_read = match job.stage {
                 Stage::Asking => true,
-                Stage::Pages => job.due <= now && job.asked_for.is_empty(),
+                Stage::Pages => job.due <= now && job.may_read(),
                 _ => false,
             };
             job.grows() && is_wanted && is_read

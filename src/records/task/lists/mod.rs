@@ -22,9 +22,9 @@
 //!
 //! - A page, the rows that it publishes and the progress of its run are one transaction, so the next owner of the shard continues after
 //!   the page. The next page of a list is requested after that commit; meanwhile pages of other lists are read. So a crash costs each
-//!   open list one page at most.
+//!   open list one page at most, or those that wait for reads of their records.
 //! - A row that shows less than its record (a thin row) becomes a read request to the scheduler. The request holds no offset and is not
-//!   stored. The page is marked as read once all its requests are settled: a mark never claims more than is committed.
+//!   stored. Its page and the next ones are marked as read once all requests are settled: a mark never claims more than is committed.
 //! - A row is compared with the fence when its batch is built, and no other batch is committed in between. So lists and events never
 //!   publish an older version over a newer one.
 //! - The end of a list is marked in the transaction of its certificate. The marks are removed when the run ends.
@@ -51,6 +51,7 @@
 //! | `MOST_WAITING` | 16 MiB | rows that wait for their commit, shard | memory: above it no page is requested |
 //! | `MOST_ASKED` | 5,000 | records that rows wait for, shard | memory: above it no page is requested |
 //! | `BRAKE_COUNT`, `BRAKE_SHARE` | 50, 1/50 (2 %) | missing records that are read without an operator, list of a shard | a wrong list must not cause a read of every record |
+//! | `MOST_UNMARKED` | 50 | pages that wait for requests of their rows, list | a crash reads them again |
 //! | `NAMED` | 10 | lists that the progress of a run names, shard | size of the record |
 //! | `PASSES` | 4 | passes over a list | a list that changes too fast ends uncertified |
 
@@ -130,6 +131,8 @@ const BRAKE_SHARE: usize = 50;
 const LOOK: i64 = 200_000;
 /// Records that rows wait for; above this no page is requested.
 const MOST_ASKED: usize = 5_000;
+/// Pages of a list that wait for requests of their rows and are not marked as read; above this no page is requested.
+const MOST_UNMARKED: usize = 50;
 /// Lists that the progress of a run names.
 const NAMED: usize = 10;
 /// Time limit of a read by id.
@@ -344,8 +347,8 @@ impl Lists {
         })
     }
 
-    /// Ends the proofs of the lists of these records, so that nothing the proved went back lists. Returns says so is committed with the records, or
-    /// before: so that the next owner of the shard does not continue the proofs.
+    /// Ends the proofs of the lists of these records, because the provider went back. Returns the marks that say so: they are committed
+    /// with the records, or before, so that the next owner of the shard does not continue the proofs.
     pub(super) fn went_back(&mut self, keys: &[Key]) -> Vec<(Key, Bytes)> {
         let is_hit = |Collection { list, company, .. }: &Collection| {
             let lead = Key::fences_of(list.topic(), company.as_ref());

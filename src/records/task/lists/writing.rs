@@ -203,10 +203,11 @@ impl Lists {
                 }
                 metrics::list_rows(collection.list.name(), tally.rows);
                 let mark = (mark.0.clone(), mark.1.clone(), tally.rows);
-                if tally.requests.is_empty() {
+                // Marks are written in order, or a restart would find pages without those before them.
+                if tally.requests.is_empty() && job.rest.is_empty() {
                     active.count_page(mark, &mut draft.batch);
                 } else {
-                    job.rest = Some(mark);
+                    job.rest.push(mark);
                 }
                 self.requests.extend(tally.requests.into_iter().filter_map(|one| part.job.zip(Some(one))));
                 self.looking_back.extend(tally.below);
@@ -269,7 +270,7 @@ impl Lists {
         for (number, job) in &mut self.jobs {
             job.asked_for.retain(|subject| scheduler.owes(subject));
             if job.unwritten == 0 && job.asked_for.is_empty() {
-                settled.extend(job.rest.take().map(|mark| (*number, mark)));
+                settled.extend(job.rest.drain(..).map(|mark| (*number, mark)));
             }
         }
         for (number, mark) in settled {

@@ -137,7 +137,7 @@ mod own {
         late.declare("a", "new");
         second.until_state("a", "in sync").await;
 
-        assert!(behind["message"].as_str().unwrap().contains("another content"), "{behind}");
+        assert!(behind["message"].as_str().unwrap().contains("other content"), "{behind}");
         assert_eq!(kept.body["oauth.client.id"], "new");
         assert_eq!(early.written(&["connector-a", "declared-a"]).await, [2, 2]);
     }

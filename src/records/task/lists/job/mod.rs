@@ -22,7 +22,7 @@ use provider::api::Priority;
 pub(super) use self::missing::{Answer, Missing, answer};
 use super::{
     super::state::{self, Again, Collection, Counts, Cursor},
-    IDLE_AFTER, PageMark,
+    IDLE_AFTER, MOST_UNMARKED, PageMark,
     comparing::Comparing,
     pages::Load,
     sample::Sample,
@@ -68,12 +68,12 @@ pub(super) struct Job {
     pub(super) unwritten: usize,
     /// Filter of the payroll list.
     pub(super) filter: Option<String>,
-    /// Records that thin rows of its last page have requested and that are not settled yet.
+    /// Records that thin rows have requested and that are not settled yet.
     pub(super) asked_for: Vec<Subject>,
     /// Requested records that were given up. Later passes do not request them again.
     pub(super) lost: HashSet<Subject>,
-    /// Mark of the page whose requests are not settled yet.
-    pub(super) rest: Option<PageMark>,
+    /// Marks of its last pages, in order: they are written once all requests are settled.
+    pub(super) rest: Vec<PageMark>,
     /// When its last page was answered, in microseconds since 1970.
     pub(super) answered: i64,
     /// Up to where known records were read again.
@@ -134,7 +134,7 @@ impl Job {
             filter: None,
             asked_for: Vec::new(),
             lost: HashSet::new(),
-            rest: None,
+            rest: Vec::new(),
             answered: i64::MIN,
             cursor: Cursor::default(),
             comparing: None,
@@ -151,9 +151,14 @@ impl Job {
             && now.saturating_sub(self.answered) > IDLE_AFTER
     }
 
+    /// Whether its next page may be requested: what was read is committed, and few pages wait for their mark.
+    pub(super) const fn may_read(&self) -> bool {
+        self.unwritten == 0 && self.rest.len() < MOST_UNMARKED
+    }
+
     /// Whether everything that was read of it is committed, and all requests of its rows are settled.
     pub(super) const fn is_settled(&self) -> bool {
-        self.unwritten == 0 && self.asked_for.is_empty() && self.rest.is_none()
+        self.unwritten == 0 && self.asked_for.is_empty() && self.rest.is_empty()
     }
 
     pub(super) fn priority(&self) -> Priority {

@@ -21,7 +21,7 @@ impl Job {
     /// The page to request now, if any.
     pub(in super::super) fn wants_page(&self, now: i64) -> Option<Asked> {
         let Collection { list, company, .. } = self.collection()?;
-        if !matches!(self.stage, Stage::Pages) || self.due > now || !self.is_settled() {
+        if !matches!(self.stage, Stage::Pages) || self.due > now || !self.may_read() {
             return None;
         }
         let want = match &self.sample {
@@ -80,12 +80,16 @@ impl Job {
         is_taken
     }
 
-    /// Ends the proof, because a record of the list went back to an older version. Which list it is, unless that ended
-    /// already.
+    /// Ends the proof, because a record of the list went back to an older version. Returns its collection, unless all its pages
+    /// were read and marked before.
     pub(in super::super) fn went_back(&mut self) -> Option<Collection> {
         // A sample proves nothing.
-        if !matches!(self.stage, Stage::Pages | Stage::Asking) || self.sample.is_some() {
+        if self.sample.is_some() {
             return None;
+        }
+        if !matches!(self.stage, Stage::Pages | Stage::Asking) {
+            // The verdict is reached here, but the next owner would read the pages without a mark again, after the change.
+            return self.collection().filter(|_| !self.is_settled()).cloned();
         }
         self.reading.as_mut()?.end(WENT_BACK);
         // A page in flight will be ignored.

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use model::{CompanyId, Origin, RecordId};
 use provider::api;
 
@@ -101,6 +102,32 @@ fn the_next_page_is_asked_for_once_the_one_before_is_committed() {
 
     job.unwritten = 0;
     assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
+}
+
+#[test]
+fn pages_whose_records_are_still_read_do_not_stop_the_next_page() {
+    let mut job = list();
+    let mark = || (Key::state("page", &["1"]), Bytes::new(), 2);
+    let first = job.wants_page(10).unwrap();
+    job.stage = Stage::Asking;
+    assert!(job.look(&page(&first, &[1, 2])));
+    job.unwritten = 0;
+
+    job.rest = vec![mark(); MOST_UNMARKED - 1];
+    assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
+    assert!(!job.is_settled());
+    job.rest.push(mark());
+    assert_eq!(job.wants_page(10), None);
+}
+
+#[test]
+fn a_list_whose_last_page_has_no_mark_is_void_when_the_provider_goes_back() {
+    let mut job = list();
+    job.stage = Stage::Compare;
+    assert_eq!(job.went_back(), None, "all its pages are marked");
+
+    job.rest = vec![(Key::state("page", &["1"]), Bytes::new(), 2)];
+    assert_eq!(job.went_back().as_ref(), job.collection());
 }
 
 #[test]
