@@ -96,7 +96,7 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     let figures = stage.ledger.figures();
     println!("{kills} kills in {:.0?}, seed {seed}: {verdict}; {figures}", began.elapsed());
     verdict.check();
-    assert_eq!(figures.slow, 0, "{figures}");
+    assert_eq!(figures.late, 0, "{figures}");
     assert_eq!(figures.improper, 0, "{figures}");
     Ok(())
 }
