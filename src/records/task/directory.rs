@@ -44,7 +44,7 @@ const COMPANY_LIST_RETRY_BACKOFF: BackoffPolicy =
 /// Shortest time between two readings.
 const SOON: Duration = Duration::from_secs(1);
 /// Consecutive failures of one page, some minutes, after which the list counts as unproved; retries continue.
-const TOLD: u32 = 12;
+const MAX_PAGE_FAILURES: u32 = 12;
 
 /// The directory of companies. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -200,7 +200,7 @@ impl Directory {
             let verdict = match error.reach() {
                 api::Reach::Record | api::Reach::Company => {
                     failures += 1;
-                    if failures.is_multiple_of(TOLD) {
+                    if failures.is_multiple_of(MAX_PAGE_FAILURES) {
                         tracing::error!(connector = &*self.connector, page = number, failures, error = %ErrorChain(&error),
                             "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
                         let why = format!("page {number} cannot be read: {}", ErrorChain(&error));
@@ -315,18 +315,18 @@ mod tests {
             let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);
             CompanyReading { begun_at, companies }
         };
-        let told =
+        let listed_version =
             |version: &str, read_at| Some(ListedVersion { version: version.parse().unwrap(), read_at });
         directory.took(reading(3, &["c"]));
         assert_eq!(directory.shown(&company), None, "its row had no version");
 
         directory.took(row(5, "7"));
-        assert_eq!(directory.shown(&company), told("7", 5));
+        assert_eq!(directory.shown(&company), listed_version("7", 5));
         directory.is_odd(row(6, "8"), "odd".to_owned());
-        assert_eq!(directory.shown(&company), told("8", 6), "also where nothing is proved");
+        assert_eq!(directory.shown(&company), listed_version("8", 6), "also where nothing is proved");
         // A reading without the company keeps the last version.
         directory.is_odd(reading(7, &["d"]), "odd".to_owned());
-        assert_eq!(directory.shown(&company), told("7", 5));
+        assert_eq!(directory.shown(&company), listed_version("7", 5));
     }
 
     #[test]
