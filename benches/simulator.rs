@@ -23,7 +23,7 @@ use aws_lc_rs::hmac;
 use axum::{Router, http::HeaderMap, routing::post};
 use serde_json::{Value, json};
 use simulator::{
-    Provider, Simulator,
+    SimulatedProvider, Simulator,
     catalog::Resource,
     knobs::ReceiverUrls,
     settings::{Settings, WorldSettings},
@@ -58,7 +58,7 @@ fn plain_client() -> reqwest::Client {
 
 /// A simulator in a separate thread.
 struct OneCore {
-    provider: Arc<Provider>,
+    provider: Arc<SimulatedProvider>,
     address: SocketAddr,
     jobs: mpsc::Sender<oneshot::Sender<Duration>>,
     stop: Option<oneshot::Sender<()>>,
@@ -138,7 +138,7 @@ fn memory() {
         let before = resident();
         let begun = Instant::now();
         let settings = Settings { world: world(companies, each / 2, each - each / 2), ..Settings::default() };
-        let provider = Provider::new(settings).unwrap();
+        let provider = SimulatedProvider::new(settings).unwrap();
         let (made, used) = (begun.elapsed().as_millis(), resident().saturating_sub(before) / 1_000_000);
         let records: usize = Resource::ALL.iter().map(|&one| provider.world().records(one).count()).sum();
         println!(

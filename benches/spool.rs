@@ -18,7 +18,7 @@ use std::{
 
 use bytes::Bytes;
 use tributary::{
-    spool::{Entry, Lane, Options, Spool},
+    spool::{Lane, Spool, SpoolEntry, SpoolOptions},
     store,
 };
 
@@ -58,13 +58,13 @@ async fn main() {
 }
 
 fn open(home: &Path, faults: &Faulty) -> Spool {
-    let options = Options::new(home.join("spool"), 1 << 40);
-    Spool::open(Options { storage: Arc::new(faults.clone()), ..options }).unwrap().spool
+    let options = SpoolOptions::new(home.join("spool"), 1 << 40);
+    Spool::open(SpoolOptions { storage: Arc::new(faults.clone()), ..options }).unwrap().spool
 }
 
-fn entry(sequence: u64) -> Entry {
+fn entry(sequence: u64) -> SpoolEntry {
     let lane = Lane { topic: "a.accounting.customers.events".into(), number: (sequence % 32) as u8 };
-    Entry { lane, sequence, payload: Bytes::from(vec![7; PAYLOAD]) }
+    SpoolEntry { lane, sequence, payload: Bytes::from(vec![7; PAYLOAD]) }
 }
 
 async fn append(home: &Path, delay: Duration, at_once: u64, time: Duration) {

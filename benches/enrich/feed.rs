@@ -11,9 +11,9 @@ use model::{
 };
 use serde_json::json;
 use simulator::{
-    Provider,
+    SimulatedProvider,
     catalog::{Kind, Resource},
-    world::{Change, CompanyNumber, Place},
+    world::{CompanyNumber, Place, WorldChange},
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ const QUEUE_FULL_BACKOFF: Duration = Duration::from_millis(5);
 
 /// Writes events of one prefix.
 pub(crate) struct Feed {
-    provider: Arc<Provider>,
+    provider: Arc<SimulatedProvider>,
     preparer: Preparer,
     producer: Producer,
     book: Mutex<Book>,
@@ -55,7 +55,7 @@ pub(crate) struct Written {
 }
 
 impl Feed {
-    pub(crate) fn new(provider: &Arc<Provider>, preparer: Preparer, producer: Producer) -> Self {
+    pub(crate) fn new(provider: &Arc<SimulatedProvider>, preparer: Preparer, producer: Producer) -> Self {
         let (provider, book, next) = (Arc::clone(provider), Mutex::default(), AtomicU64::new(0));
         Self { provider, preparer, producer, book, next }
     }
@@ -101,7 +101,7 @@ impl Feed {
     /// Changes a record and returns its new version.
     fn change(&self, place: Place) -> Result<u64> {
         let changed = self.provider.change(|world, clock| match world.act(place, Kind::Updated, clock) {
-            Some(change) => (Some(change.row.sequence), vec![Change::Record(change)]),
+            Some(change) => (Some(change.row.sequence), vec![WorldChange::Record(change)]),
             None => (None, Vec::new()),
         });
         changed.ok_or_else(|| Error(format!("{place:?} cannot be changed")))
@@ -134,7 +134,7 @@ impl Feed {
 }
 
 /// The event of a change, as a receiver publishes it.
-fn event(provider: &Provider, id: &str, place: Place, version: u64, received_at: i64) -> Outgoing {
+fn event(provider: &SimulatedProvider, id: &str, place: Place, version: u64, received_at: i64) -> Outgoing {
     let (company, record) = ids(provider, place);
     let (app, domain) = (Resource::Customers.app_name(), Resource::Customers.domain());
     let (resource, kind) = (Resource::Customers.plural(), Resource::Customers.event_type(Kind::Updated));
@@ -159,14 +159,14 @@ fn event(provider: &Provider, id: &str, place: Place, version: u64, received_at:
 }
 
 /// The key of a record in the record topic.
-fn key(provider: &Provider, place: Place) -> String {
+fn key(provider: &SimulatedProvider, place: Place) -> String {
     let (company, record) = ids(provider, place);
     let (company, record) = (CompanyId::new(company).unwrap(), RecordId::new(record).unwrap());
     Key::record(&company, &record).as_str().to_owned()
 }
 
 /// The ids of a record's company and of the record.
-fn ids(provider: &Provider, place: Place) -> (String, String) {
+fn ids(provider: &SimulatedProvider, place: Place) -> (String, String) {
     let naming = provider.world().naming();
     let company =
         Place { resource: Resource::Companies, company: None, index: place.company.unwrap_or_default() };

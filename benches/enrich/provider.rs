@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simulator::{
-    Provider, Simulator,
+    SimulatedProvider, Simulator,
     catalog::Resource,
     knobs::Latency,
     settings::{Settings, WorldSettings},
@@ -34,7 +34,7 @@ pub(crate) async fn at_once(companies: u32, customers: u32) -> Result<Simulator>
 }
 
 /// All customers with their versions: the first of each company, then the second of each, and so on.
-pub(crate) fn customers(provider: &Arc<Provider>) -> Vec<(Place, u64)> {
+pub(crate) fn customers(provider: &Arc<SimulatedProvider>) -> Vec<(Place, u64)> {
     let world = provider.world();
     let mut all: Vec<_> =
         world.records(Resource::Customers).map(|(place, row)| (place, row.sequence)).collect();

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use model::{SchemaKind, Value};
 
-use super::{Error, Ids, Subject, ids::IdSlot, schemas};
+use super::{Error, Ids, ValueSubject, ids::IdSlot, schemas};
 
 /// First byte of every framed record.
 pub(crate) const MAGIC: u8 = 0;
@@ -33,7 +33,7 @@ impl Encoder {
     /// An encoder for these subjects. Their ids may arrive later: until then records are refused with the retriable
     /// [`Error::Unprepared`].
     #[must_use]
-    pub fn new(ids: &Ids, subjects: &[Subject]) -> Self {
+    pub fn new(ids: &Ids, subjects: &[ValueSubject]) -> Self {
         Self {
             slots: subjects.iter().map(|subject| (Arc::clone(&subject.topic), ids.slot(subject))).collect(),
         }
@@ -122,7 +122,7 @@ mod tests {
         stub.add("another-value", "\"string\"");
         let directory = tempfile::tempdir().unwrap();
         let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
-        let subject = Subject::values_of("acme.accounting.customers", SchemaKind::Customer);
+        let subject = ValueSubject::values_of("acme.accounting.customers", SchemaKind::Customer);
         let encoder = Encoder::new(&ids, std::slice::from_ref(&subject));
         let customer = example(SchemaKind::Customer);
 
@@ -140,7 +140,7 @@ mod tests {
         let stub = StubRegistry::start().await;
         let directory = tempfile::tempdir().unwrap();
         let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
-        let subject = Subject::values_of("acme.accounting.customers", SchemaKind::Customer);
+        let subject = ValueSubject::values_of("acme.accounting.customers", SchemaKind::Customer);
         ids.prepare(std::slice::from_ref(&subject)).await.unwrap();
         let encoder = Encoder::new(&ids, &[subject]);
 

@@ -33,5 +33,5 @@ mod tests;
 pub use decode::{Decoder, decode_with};
 pub use encode::{Encoder, frame, frame_value};
 pub use error::{Error, SchemaConflict, SharedCause};
-pub use ids::{Ids, Subject};
+pub use ids::{Ids, ValueSubject};
 pub use registry::{Level, Registry};

@@ -19,7 +19,7 @@ use serde_json::json;
 use base::{durable, random, retry::ErrorChain};
 use kafka::Admin;
 
-use super::{CommandError, ConfigFiles, Result, client::OutputArgs, load::LoadedConfig, remedy, schemas};
+use super::{CommandError, ConfigFiles, Result, client::OutputArgs, load::CheckedConfig, remedy, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -39,7 +39,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(75);
 const PRIVATE_DIRECTORIES: [&str; 3] = ["spool", "fence", "grants"];
 
 #[derive(Args)]
-pub(super) struct Options {
+pub(super) struct CheckOptions {
     #[command(flatten)]
     pub(super) files: ConfigFiles,
     #[command(flatten)]
@@ -48,8 +48,8 @@ pub(super) struct Options {
 
 /// Writes one line per check; fails if one of them would prevent a start.
 pub(super) async fn run(
-    options: &Options,
-    loaded: &LoadedConfig,
+    options: &CheckOptions,
+    loaded: &CheckedConfig,
     with_test_source: bool,
     out: &mut dyn Write,
 ) -> Result {
@@ -62,7 +62,7 @@ pub(super) async fn run(
 }
 
 async fn run_checks(
-    loaded: &LoadedConfig,
+    loaded: &CheckedConfig,
     with_test_source: bool,
     report: &mut CheckReport<'_>,
 ) -> io::Result<()> {
@@ -231,7 +231,7 @@ fn state_directory(directory: &Path, report: &mut CheckReport<'_>) -> io::Result
 
 /// The warning if the free space is below the spool's reserve, so that the spool would store nothing.
 fn disk_too_full(directory: &str, free: u64) -> Option<String> {
-    let reserve = spool::Options::new("", 0).reserve_bytes;
+    let reserve = spool::SpoolOptions::new("", 0).reserve_bytes;
     let mebibytes = |bytes: u64| bytes / (1024 * 1024);
     (free < reserve).then(|| {
         format!(

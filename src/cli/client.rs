@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    error::Error,
     ffi::OsString,
     fmt, fs,
     io::{self, Write},
@@ -250,7 +251,7 @@ impl RestClient {
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<ApiResponse> {
+    ) -> Result<RestResponse> {
         self.request(method, path, query, body).await?.accepted()
     }
 
@@ -261,7 +262,7 @@ impl RestClient {
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<ApiResponse> {
+    ) -> Result<RestResponse> {
         // A URL drops such segments, so the request would address another connector, or all of them.
         if let Some(&name) = path.iter().find(|part| matches!(**part, "." | "..")) {
             let remedy = "`tributary connectors list` shows the existing names";
@@ -283,7 +284,10 @@ impl RestClient {
             outside(WorkerUnreachable { url: self.url.clone(), source: error.without_url() })
         };
         let answer = request.send().await.map_err(unreachable)?;
-        Ok(ApiResponse { status: answer.status(), body: answer.bytes().await.map_err(unreachable)?.to_vec() })
+        Ok(RestResponse {
+            status: answer.status(),
+            body: answer.bytes().await.map_err(unreachable)?.to_vec(),
+        })
     }
 }
 
@@ -314,12 +318,12 @@ impl WorkerUnreachable {
     }
 }
 
-pub(super) struct ApiResponse {
+pub(super) struct RestResponse {
     pub(super) status: StatusCode,
     body: Vec<u8>,
 }
 
-impl ApiResponse {
+impl RestResponse {
     /// Returns itself if the status is a success, else an error with the worker's message.
     pub(super) fn accepted(self) -> Result<Self> {
         if self.status.is_success() {
@@ -345,6 +349,14 @@ impl ApiResponse {
 pub(super) struct RequestRejected {
     message: String,
     status: StatusCode,
+}
+
+/// Whether a request that failed so may succeed if it is sent again: the worker does not answer, or cannot do it now.
+pub(super) fn may_succeed_later(error: &(dyn Error + 'static)) -> bool {
+    let rejected = error.downcast_ref::<RequestRejected>();
+    let is_passing =
+        |status: StatusCode| status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 429);
+    error.is::<WorkerUnreachable>() || rejected.is_some_and(|rejected| is_passing(rejected.status))
 }
 
 impl RequestRejected {

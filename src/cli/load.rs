@@ -1,8 +1,8 @@
 //! Loads and checks the configuration of the worker and of every connector, and reports all problems together.
 //!
 //! A problem in the worker's own configuration fails every command. A problem in a connector file does not prevent a worker from
-//! starting, which logs it ([`LoadedConfig::rejects`]): one bad file must not take down all workers at their next restart. Commands about
-//! the files themselves use [`LoadedConfig::sound`], which fails on either.
+//! starting, which logs it ([`CheckedConfig::rejects`]): one bad file must not take down all workers at their next restart. Commands about
+//! the files themselves use [`CheckedConfig::sound`], which fails on either.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A valid worker configuration, and the connectors of its files.
-pub(super) struct LoadedConfig {
+pub(super) struct CheckedConfig {
     pub(super) worker: Worker,
     pub(super) connectors: Vec<Connector>,
     pub(super) warnings: Vec<Warning>,
@@ -28,7 +28,7 @@ pub(super) struct LoadedConfig {
     pub(super) rejects: Problems,
 }
 
-impl LoadedConfig {
+impl CheckedConfig {
     /// Fails if any connector file has a problem.
     pub(super) fn sound(mut self) -> Result<Self> {
         if let Some(unreadable_directory) = self.unreadable_directory.take() {
@@ -44,7 +44,7 @@ pub(super) fn load(
     config: Option<&Path>,
     files: &[PathBuf],
     environment: &Environment,
-) -> Result<LoadedConfig> {
+) -> Result<CheckedConfig> {
     let filter = log_filter(environment);
     let mut warnings = Vec::new();
     let mut problems = Problems::default();
@@ -110,7 +110,7 @@ pub(super) fn load(
         Some(mut worker) if problems.is_empty() => {
             worker.connector_files = files.to_vec();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
-            Ok(LoadedConfig { worker, connectors, warnings, unreadable_directory, rejects })
+            Ok(CheckedConfig { worker, connectors, warnings, unreadable_directory, rejects })
         }
         _ => {
             unreadable_directory.into_iter().for_each(|problem| problems.push(problem));

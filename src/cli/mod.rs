@@ -46,7 +46,7 @@ use tracing::warn;
 
 use base::{metrics, retry::ErrorChain};
 
-use self::{client::ConnectionArgs, load::LoadedConfig};
+use self::{client::ConnectionArgs, load::CheckedConfig};
 use crate::{
     config::{self, Problem, Problems, worker::LogFormat},
     telemetry::{self, Filters, Metrics},
@@ -66,11 +66,11 @@ struct Arguments {
 enum Command {
     /// Runs provider, Kafka and worker in one process, with an outage, and verifies that nothing is lost
     #[cfg(feature = "simulator")]
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     /// Runs a worker: connectors, work sharing with other workers, REST API
     Run(RunOptions),
     /// Checks everything that a start needs (configuration, broker, topics, registry, disk); changes nothing
-    Check(check::Options),
+    Check(check::CheckOptions),
     #[command(flatten)]
     Quiet(QuietCommand),
     /// Lists the Avro schemas, checks them against the registry, or registers them
@@ -90,7 +90,7 @@ enum Command {
     },
     /// Runs a simulated provider for tests, demos and load; never for real data
     #[cfg(feature = "simulator")]
-    Simulate(simulate::Options),
+    Simulate(simulate::SimulateOptions),
 }
 
 // Commands that print an answer and log only errors. (A doc comment would be part of the help.)
@@ -160,7 +160,7 @@ struct ConfigFiles {
 }
 
 impl ConfigFiles {
-    fn load(&self, environment: &Environment) -> Result<LoadedConfig> {
+    fn load(&self, environment: &Environment) -> Result<CheckedConfig> {
         load::load(self.config.as_deref(), &self.connectors, environment)
     }
 }
@@ -361,7 +361,7 @@ fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Installs the configured logs and logs the configuration's warnings.
-fn start(loaded: LoadedConfig) -> Result<(LoadedConfig, Filters)> {
+fn start(loaded: CheckedConfig) -> Result<(CheckedConfig, Filters)> {
     let wanted = &loaded.worker.telemetry;
     let logs = telemetry::install_logs(wanted.format, &wanted.filter)?;
     for warning in &loaded.warnings {

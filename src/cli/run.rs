@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::durable;
 
-use super::{Result, load::LoadedConfig, open_files, outside, signals::Signals};
+use super::{Result, load::CheckedConfig, open_files, outside, signals::Signals};
 use crate::{
     plugin::Plugins,
     telemetry::{Filters, Metrics},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(super) async fn run(
-    loaded: LoadedConfig,
+    loaded: CheckedConfig,
     logs: Filters,
     metrics: &Metrics,
     with_test_source: bool,

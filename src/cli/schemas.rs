@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use model::SchemaKind;
 
 use super::{
-    ConfigFiles, Environment, LoadedConfig, Result, block_on, client::OutputArgs, outside, problem, start,
+    CheckedConfig, ConfigFiles, Environment, Result, block_on, client::OutputArgs, outside, problem, start,
     table::columns,
 };
 use crate::{
-    avro::{self, Registry, Subject, schemas},
+    avro::{self, Registry, ValueSubject, schemas},
     publish::Layout,
 };
 
@@ -61,9 +61,9 @@ fn list(format: &OutputArgs, out: &mut dyn Write) -> Result {
     columns(["SCHEMA", "FINGERPRINT"], rows, out).map_err(outside)
 }
 
-async fn against_registry(loaded: &LoadedConfig, register: bool, out: &mut dyn Write) -> Result {
+async fn against_registry(loaded: &CheckedConfig, register: bool, out: &mut dyn Write) -> Result {
     let registry = Registry::new(&loaded.worker.registry)?;
-    let subjects: Vec<Subject> =
+    let subjects: Vec<ValueSubject> =
         loaded.connectors.iter().flat_map(|connector| Layout::of(connector).subjects()).collect();
     let (accepted, asked) = ask(&registry, &subjects, register).await;
     for line in accepted {
@@ -76,7 +76,7 @@ async fn against_registry(loaded: &LoadedConfig, register: bool, out: &mut dyn W
 /// other requests would wait for the same timeout.
 pub(super) async fn ask(
     registry: &Registry,
-    subjects: &[Subject],
+    subjects: &[ValueSubject],
     register: bool,
 ) -> (Vec<String>, Result<(), avro::Error>) {
     let mut accepted = Vec::new();
@@ -92,7 +92,7 @@ pub(super) async fn ask(
     (accepted, refused)
 }
 
-async fn ask_one(registry: &Registry, subject: &Subject, register: bool) -> Result<String, avro::Error> {
+async fn ask_one(registry: &Registry, subject: &ValueSubject, register: bool) -> Result<String, avro::Error> {
     let schema = schemas::embedded(subject.kind)?;
     let name = subject.name();
     if register {

@@ -23,7 +23,7 @@ use super::{CommandError, Result, outside, problem, signals::Signals};
 use crate::config::{Problem, Problems};
 
 #[derive(Args)]
-pub(super) struct Options {
+pub(super) struct SimulateOptions {
     /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
@@ -99,7 +99,7 @@ enum Profile {
     Drawn,
 }
 
-pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
+pub(super) async fn run(options: &SimulateOptions, out: &mut dyn Write) -> Result {
     let settings = settings(options)?;
     let (client, keys) = (settings.client.clone(), settings.subscription_keys.clone());
     let invoicing = settings.invoicing.clone();
@@ -142,7 +142,7 @@ fn hosts(base: &Url, auth: &Url) -> String {
     hosts.join(",")
 }
 
-fn settings(options: &Options) -> Result<Settings> {
+fn settings(options: &SimulateOptions) -> Result<Settings> {
     let mut knobs = match &options.knobs {
         None => {
             let knobs = match options.profile {
@@ -230,7 +230,7 @@ mod tests {
     #[derive(Parser)]
     struct SimulateCommand {
         #[command(flatten)]
-        options: Options,
+        options: SimulateOptions,
     }
 
     fn parsed(arguments: &[&str]) -> Option<Settings> {

@@ -5,7 +5,7 @@
 //!
 //! - Secrets are resolved only inside a running task: until then configurations pass through with their references.
 //! - Answers and failures hold no value of a configuration.
-//! - Writes to Kafka are fenced by a transactional id that names what is written; actions elsewhere check [`Task::lease`]
+//! - Writes to Kafka are fenced by a transactional id that names what is written; actions elsewhere check [`TaskPermission::lease`]
 //!   first. An older instance of the same task may still be running on another worker.
 
 mod failure;
@@ -16,6 +16,7 @@ mod resume;
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,7 @@ use crate::{
     state::{
         Table,
         configs::{Configs, Properties},
-        offsets::{Edit, Offsets},
+        offsets::{OffsetEdit, SourceOffsets},
     },
 };
 
@@ -96,7 +97,7 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// The class does not use such a partition or offset; the text says what is expected.
-    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String>;
+    fn check_offsets(&self, offsets: &[OffsetEdit]) -> Result<(), String>;
 }
 
 /// The context of a running task.
@@ -115,13 +116,25 @@ pub struct Task {
     pub paused: watch::Receiver<bool>,
     /// Clients and tables it may use.
     pub tools: Tools,
-    /// Whether this instance may act on the outside world right now.
-    pub lease: kafka::Lease,
+    /// Whether it may still work.
+    pub permission: TaskPermission,
     /// Records its measurements, for the metrics of Kafka Connect.
     pub recorder: Recorder,
     /// Takes its reports.
     pub reports: TaskReports,
 }
+
+/// Whether an instance may still work.
+#[derive(Clone)]
+pub struct TaskPermission {
+    /// Whether it may act on the outside world right now.
+    pub lease: kafka::Lease,
+    /// Whether the config topic still has the task.
+    pub is_wanted: WantedCheck,
+}
+
+/// Reads the config topic to its end and returns whether it still has a task.
+pub type WantedCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<bool, kafka::Error>> + Send + Sync>;
 
 /// Where a task reports what it does.
 pub struct TaskReports {
@@ -189,7 +202,7 @@ pub struct Tools {
     pub worker: Arc<config::Worker>,
     /// Offsets of all connectors. A task gets its own from [`Task::stored_offsets`] once it has taken its transactional id: until
     /// then the instance before it may still commit.
-    pub offsets: Table<Offsets>,
+    pub offsets: Table<SourceOffsets>,
     /// Every connector, for classes that depend on another connector.
     pub configs: Table<Configs>,
     /// Why this worker cannot receive for a connector, by connector name.

@@ -154,7 +154,7 @@ impl Recorder {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Counted since this worker first started the task.
-    pub totals: Totals,
+    pub totals: TaskTotals,
     /// Records read a second.
     pub poll_rate: Option<f64>,
     /// Records acknowledged a second.
@@ -175,7 +175,7 @@ pub struct Measured {
 
 /// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct TaskTotals {
     /// Records read.
     pub polled: u64,
     /// Records acknowledged.
@@ -223,7 +223,7 @@ pub struct Spread {
 #[derive(Debug, Default)]
 struct Counted {
     is_used: bool,
-    totals: Totals,
+    totals: TaskTotals,
     polls: Window,
     batches: Window,
     writes: Window,
@@ -251,12 +251,12 @@ impl Counted {
 /// Measurements of the current sample and of the one before it.
 #[derive(Debug, Default)]
 struct Window {
-    before: Option<Sample>,
-    present: Option<Sample>,
+    before: Option<RecordedSample>,
+    present: Option<RecordedSample>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct RecordedSample {
     started: Instant,
     count: u64,
     sum: f64,
@@ -269,7 +269,7 @@ impl Window {
         if self.present.is_none_or(|sample| now.saturating_duration_since(sample.started) >= SAMPLE_LENGTH) {
             self.before = self.present.take();
         }
-        let new = Sample { started: now, count: 0, sum: 0.0, least: value, most: value };
+        let new = RecordedSample { started: now, count: 0, sum: 0.0, least: value, most: value };
         let sample = self.present.get_or_insert(new);
         sample.count += 1;
         sample.sum += value;
@@ -278,13 +278,14 @@ impl Window {
     }
 
     /// Samples that are recent enough.
-    fn samples(&self, now: Instant) -> impl Iterator<Item = &Sample> {
-        let fresh = move |sample: &&Sample| now.saturating_duration_since(sample.started) < 2 * SAMPLE_LENGTH;
+    fn samples(&self, now: Instant) -> impl Iterator<Item = &RecordedSample> {
+        let fresh =
+            move |sample: &&RecordedSample| now.saturating_duration_since(sample.started) < 2 * SAMPLE_LENGTH;
         self.before.iter().chain(&self.present).filter(fresh)
     }
 
     fn spread(&self, now: Instant) -> Option<Spread> {
-        let all = self.samples(now).copied().reduce(|one, other| Sample {
+        let all = self.samples(now).copied().reduce(|one, other| RecordedSample {
             started: one.started,
             count: one.count + other.count,
             sum: one.sum + other.sum,

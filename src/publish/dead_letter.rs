@@ -14,7 +14,7 @@ use model::{EncodedRecord, TopicPrefix};
 
 use super::{
     PublishStage,
-    failure::{Failure, Original},
+    failure::{Original, PublishFailure},
     signature::{LetterSigner, PREFIX},
 };
 
@@ -51,7 +51,7 @@ pub struct DeadLetters {
 
 impl DeadLetters {
     /// Logs the destination and the failure, never the data.
-    pub fn log(&self, destination: Option<&str>, failure: &Failure) {
+    pub fn log(&self, destination: Option<&str>, failure: &PublishFailure) {
         let (topic, class, error) = (&self.topic, failure.class, &failure.message);
         if self.logged {
             warn!(%topic, class, %error, destination, "sending to the dead letters");
@@ -66,7 +66,7 @@ impl DeadLetters {
         &self,
         original: &Original,
         destination: Option<&str>,
-        failure: &Failure,
+        failure: &PublishFailure,
         own_headers: &[(&'static str, Bytes)],
     ) -> EncodedRecord {
         let mut headers: Vec<(&'static str, Bytes)> = own_headers.to_vec();
@@ -118,7 +118,7 @@ fn connect_stage(stage: PublishStage) -> &'static str {
 }
 
 /// Formatted like a Java stack trace, because tools parse that: class, message, then one `Caused by` per line.
-fn stack_trace(failure: &Failure) -> String {
+fn stack_trace(failure: &PublishFailure) -> String {
     let mut trace = format!("{}: {}", failure.class, failure.message);
     for cause in &failure.causes {
         trace.push_str("\nCaused by: ");
@@ -152,8 +152,8 @@ mod tests {
         }
     }
 
-    fn failure(message: &str) -> Failure {
-        Failure {
+    fn failure(message: &str) -> PublishFailure {
+        PublishFailure {
             stage: PublishStage::Convert,
             class: "avro::Error::Encode",
             message: message.to_owned(),

@@ -17,7 +17,7 @@ pub struct Original {
 
 /// Why something could not be published.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct PublishFailure {
     /// The step that failed.
     pub stage: PublishStage,
     /// Kind of error, as a stable name (`avro::Error::Encode`).
@@ -28,7 +28,7 @@ pub struct Failure {
     pub causes: Vec<String>,
 }
 
-impl Failure {
+impl PublishFailure {
     /// A failure with the causes of `error` written out.
     pub fn new(stage: PublishStage, class: &'static str, error: &dyn std::error::Error) -> Self {
         let causes =

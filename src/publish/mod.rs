@@ -28,7 +28,7 @@ mod signature;
 mod transaction;
 
 pub use dead_letter::DeadLetters;
-pub use failure::{Failure, Original};
+pub use failure::{Original, PublishFailure};
 pub use open::{DEFAULT_PARTITIONS, Layout, Opened, open, open_state, written_by};
 pub use publisher::{Preparer, Publisher};
 pub use signature::{LetterSignature, LetterSigner, MAC, PREFIX};

@@ -88,8 +88,8 @@ impl Layout {
 
     /// The subjects of these topics' schemas.
     #[must_use]
-    pub fn subjects(&self) -> Vec<avro::Subject> {
-        self.topics.iter().filter_map(|topic| avro::Subject::of(*topic, &self.prefix)).collect()
+    pub fn subjects(&self) -> Vec<avro::ValueSubject> {
+        self.topics.iter().filter_map(|topic| avro::ValueSubject::of(*topic, &self.prefix)).collect()
     }
 
     /// The required configuration of each topic; existing topics of the prefix decide the partition count.

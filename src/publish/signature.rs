@@ -156,7 +156,7 @@ mod tests {
     use model::TopicPrefix;
 
     use super::*;
-    use crate::publish::{DeadLetters, Failure, Original, PublishStage};
+    use crate::publish::{DeadLetters, Original, PublishFailure, PublishStage};
 
     const KEY: &str = "a key of thirty-two bytes, or more";
     const OTHER_KEY: &str = "another key of thirty-two bytes, or more";
@@ -182,7 +182,7 @@ mod tests {
             value: Bytes::from_static(b"{not json"),
             place: None,
         };
-        let failure = Failure {
+        let failure = PublishFailure {
             stage: PublishStage::Read,
             class: "x",
             message: "broken".to_owned(),

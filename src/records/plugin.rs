@@ -18,26 +18,26 @@ use crate::{
     },
     plugin::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, unusable},
     records::{fence::Fences, task},
-    state::{configs::Properties, offsets::Edit},
+    state::{configs::Properties, offsets::OffsetEdit},
 };
 
 /// The connector class `RecordSource`.
 #[derive(Debug)]
-pub struct RecordSource {
+pub struct RecordPlugin {
     /// Resolve references in settings, such as `${env:…}`.
     pub providers: Providers,
     /// The newest published version of each key, cached on this disk; shared by all tasks of this worker.
     pub fences: Fences,
 }
 
-impl RecordSource {
+impl RecordPlugin {
     fn parse(&self, name: &str, config: &Properties) -> Result<config::RecordSource, config::Problems> {
         config::RecordSource::parse(name, config, &self.providers).map(|(source, _)| source)
     }
 }
 
 #[async_trait]
-impl Plugin for RecordSource {
+impl Plugin for RecordPlugin {
     fn class(&self) -> &'static str {
         Class::RecordSource.name()
     }
@@ -94,11 +94,11 @@ impl Plugin for RecordSource {
         (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()
     }
 
-    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
+    fn check_offsets(&self, offsets: &[OffsetEdit]) -> Result<(), String> {
         const EXPECTED: &str = "expected partitions {\"topic\": text, \"partition\": number} with offsets {\"offset\": \
                                 number}, as GET shows them";
         let number = |value: Option<&Value>| value.is_some_and(|value| value.as_u64().is_some());
-        let sound = |(partition, offset): &Edit| {
+        let sound = |(partition, offset): &OffsetEdit| {
             // Offsets that an earlier connector of another class left under this name may be removed in any form.
             let Some(offset) = offset else { return true };
             let named = partition.get("topic").is_some_and(Value::is_string);
@@ -122,8 +122,8 @@ mod tests {
     use super::*;
     use crate::plugin::samples::{object, record_config};
 
-    fn plugin() -> RecordSource {
-        RecordSource { providers: Providers::new([]), fences: Fences::new("fence".into()) }
+    fn plugin() -> RecordPlugin {
+        RecordPlugin { providers: Providers::new([]), fences: Fences::new("fence".into()) }
     }
 
     fn task_count(tasks_max: &str, partitions: Option<&str>) -> usize {

@@ -19,7 +19,7 @@ use crate::{
     config::connector::{Class, SubscriptionTargets, keys::CONNECTOR_CLASS},
     plugin::Tools,
     state::{
-        configs::{Configs, Connector},
+        configs::{Configs, StoredConnector},
         state_topic::StateTopic,
     },
 };
@@ -89,7 +89,7 @@ async fn wait<F: Future<Output = ()>>(
 /// The `WebhookSource`s that manage subscriptions of the prefix, each with whether its stream has started, as far as this worker has
 /// read the topics.
 fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
-    let is_managed = |connector: &Connector| {
+    let is_managed = |connector: &StoredConnector| {
         let class = connector.config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class));
         class == Some(Class::WebhookSource)
             && SubscriptionTargets::of(&connector.config, &tools.worker.providers)

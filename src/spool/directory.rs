@@ -31,7 +31,7 @@ use std::{
 
 use base::{durable, retry::ErrorChain};
 
-use super::{Error, Missing, Options, milliseconds, state::Generation, time_of};
+use super::{Error, SpoolOptions, UnusedDatabase, milliseconds, state::Generation, time_of};
 use crate::store::{self, Database};
 
 const LOCK: &str = "lock";
@@ -51,26 +51,26 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSING_POLL: Duration = Duration::from_millis(20);
 
 /// The directory, locked while this exists.
-pub(super) struct Directory {
+pub(super) struct LockedDirectory {
     path: PathBuf,
     _lock: File,
 }
 
 /// An open directory and its databases.
-pub(super) struct Found {
-    pub(super) directory: Directory,
+pub(super) struct OpenDirectory {
+    pub(super) directory: LockedDirectory,
     /// Oldest first.
     pub(super) generations: Vec<Generation>,
-    pub(super) moved_aside: Vec<Missing>,
-    pub(super) unopened: Vec<Missing>,
+    pub(super) moved_aside: Vec<UnusedDatabase>,
+    pub(super) unopened: Vec<UnusedDatabase>,
 }
 
 /// Locks the directory, removes drained and unfinished databases that a crash left behind, and opens the others.
-pub(super) fn open(options: &Options) -> Result<Found, Error> {
-    let directory = Directory::lock(&options.directory)?;
+pub(super) fn open(options: &SpoolOptions) -> Result<OpenDirectory, Error> {
+    let directory = LockedDirectory::lock(&options.directory)?;
     let names = directory.names().map_err(Error::directory("list the spool directory", &directory.path))?;
     let (mut found, mut numbers) = (
-        Found { directory, generations: Vec::new(), moved_aside: Vec::new(), unopened: Vec::new() },
+        OpenDirectory { directory, generations: Vec::new(), moved_aside: Vec::new(), unopened: Vec::new() },
         Vec::new(),
     );
     for name in &names {
@@ -78,7 +78,7 @@ pub(super) fn open(options: &Options) -> Result<Found, Error> {
         if is_aside(name) {
             // If it cannot be checked, it is reported again.
             if !folder.join(RECORDED).try_exists().unwrap_or(false) {
-                found.moved_aside.push(Missing::in_folder(folder));
+                found.moved_aside.push(UnusedDatabase::in_folder(folder));
             }
         } else if name.ends_with(&format!(".{DRAINED}")) {
             found.directory.discard(&folder);
@@ -103,7 +103,7 @@ pub(super) fn open(options: &Options) -> Result<Found, Error> {
     Ok(found)
 }
 
-impl Found {
+impl OpenDirectory {
     fn leave(&mut self, number: u64, error: &store::Error) {
         let folder = self.directory.folder(number);
         tracing::error!(
@@ -111,15 +111,15 @@ impl Found {
             error = %ErrorChain(error),
             "spool cannot open the database now; it stays where it is, and the next start tries again"
         );
-        self.unopened.push(Missing::in_folder(folder));
+        self.unopened.push(UnusedDatabase::in_folder(folder));
     }
 
     /// Copies what is readable in a broken database, moves it aside and uses the copy.
-    fn replace(&mut self, options: &Options, number: u64, error: &store::Error) {
+    fn replace(&mut self, options: &SpoolOptions, number: u64, error: &store::Error) {
         let original = self.directory.folder(number);
         let database = original.display();
         tracing::error!(%database, error = %ErrorChain(error), "spool cannot open the database; copying what is readable in it");
-        let missing = Missing::in_folder(original.clone());
+        let missing = UnusedDatabase::in_folder(original.clone());
         let salvage = |data: &Path| options.storage.salvage(&original.join(DATA), data);
         let copy = match self.directory.create(Some(number), salvage) {
             Ok(copy) => Some(copy),
@@ -140,7 +140,7 @@ impl Found {
             entries = copy.as_ref().map_or(0, Generation::entries),
             "spool moved the database aside and uses the entries that were copied; others may be missing"
         );
-        self.moved_aside.push(Missing { folder, ..missing });
+        self.moved_aside.push(UnusedDatabase { folder, ..missing });
         let Some(copy) = copy else { return };
         // From here on the copy is used even if the original is renamed back.
         match self.directory.mark(copy.number, None, missing.since) {
@@ -150,7 +150,7 @@ impl Found {
     }
 }
 
-impl Directory {
+impl LockedDirectory {
     /// Creates the directory if it is missing, and locks it.
     fn lock(path: &Path) -> Result<Self, Error> {
         // Entries hold user data.
@@ -179,7 +179,7 @@ impl Directory {
         self.path.join(number.to_string())
     }
 
-    fn open_one(&self, options: &Options, number: u64) -> Result<Generation, store::Error> {
+    fn open_one(&self, options: &SpoolOptions, number: u64) -> Result<Generation, store::Error> {
         let folder = self.folder(number);
         durable::private_tree(&folder).map_err(|error| store::Error::Refused {
             action: "keep other users out of the database",
@@ -353,15 +353,15 @@ mod tests {
     use super::*;
     use crate::store::{Fjall, Storage as _};
 
-    fn start(home: &Path) -> Found {
-        open(&Options::new(home, 0)).unwrap()
+    fn start(home: &Path) -> OpenDirectory {
+        open(&SpoolOptions::new(home, 0)).unwrap()
     }
 
-    fn create(directory: &Directory, copy_of: Option<u64>) -> u64 {
+    fn create(directory: &LockedDirectory, copy_of: Option<u64>) -> u64 {
         directory.create(copy_of, |data| Fjall::default().open(data)).unwrap().number
     }
 
-    fn numbers(found: &Found) -> Vec<u64> {
+    fn numbers(found: &OpenDirectory) -> Vec<u64> {
         found.generations.iter().map(|generation| generation.number).collect()
     }
 
@@ -384,7 +384,7 @@ mod tests {
             fs::create_dir(home.path().join(name)).unwrap();
         }
         let aside = home.path().join("2.unreadable-1");
-        let folders = |found: &Found| {
+        let folders = |found: &OpenDirectory| {
             found.moved_aside.iter().map(|missing| missing.folder.clone()).collect::<Vec<_>>()
         };
 

@@ -36,7 +36,7 @@ pub struct Lane {
 
 /// One delivery, kept until it is removed. Lane and sequence identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct SpoolEntry {
     /// Where it belongs.
     pub lane: Lane,
     /// Its place in the lane.

@@ -9,7 +9,7 @@
 //! read (lane, after) ◀── entries by sequence ◀── databases, one lookup an entry ◀┘
 //! ```
 //!
-//! An [`Entry`] has a [`Lane`] and a sequence, and is read back in that order. The spool knows nothing of Kafka or HTTP. Its
+//! A [`SpoolEntry`] has a [`Lane`] and a sequence, and is read back in that order. The spool knows nothing of Kafka or HTTP. Its
 //! directory holds one or more databases of an embedded store; `directory.rs` has the layout, `store/fjall/` says what of
 //! the store it relies on.
 //!
@@ -27,7 +27,7 @@
 //! - A write or fsync error is final for its database, because the system may have dropped the pages it could not write. The
 //!   batch gets [`Error::Failed`], a fresh database takes over, and the failed one is still read and drained.
 //! - A database that does not open is moved aside once a fresh one has what is readable in it. Entries may be missing, so
-//!   [`Opened::moved_aside`] reports it at every start until [`Missing::mark_recorded`]. One that cannot be opened now is
+//!   [`OpenedSpool::moved_aside`] reports it at every start until [`UnusedDatabase::mark_recorded`]. One that cannot be opened now is
 //!   left to the next start. Neither keeps the spool from opening.
 //! - An entry that its reader cannot use is [disowned](Spool::disown): it stays on disk for a version that can, and the next
 //!   start offers it again.
@@ -58,18 +58,18 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    directory::Found,
-    state::{Operation, Shared},
+    directory::OpenDirectory,
+    state::{SpoolCore, WriterOperation},
 };
 pub use self::{
-    entry::{Entry, Lane},
+    entry::{Lane, SpoolEntry},
     error::Error,
 };
 use crate::store;
 
 /// Where the spool is and how much it may hold.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SpoolOptions {
     /// Created if it is missing. Nothing else may be in it.
     pub directory: PathBuf,
     /// Bytes of keys and values that may be held, until [`Spool::set_limit`]. The disk takes more: up to twice as much while
@@ -85,7 +85,7 @@ pub struct Options {
     pub storage: Arc<dyn store::Storage>,
 }
 
-impl Options {
+impl SpoolOptions {
     /// A limit of `limit_bytes` in this directory, and defaults: 256 MiB of free disk kept, 64 MiB in the queue.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>, limit_bytes: u64) -> Self {
@@ -102,27 +102,27 @@ impl Options {
 
 /// An open spool, and the databases that are not part of it.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSpool {
     /// The spool.
     pub spool: Spool,
     /// Databases that did not open, now or at an earlier start, and whose gap is not recorded yet: acknowledged entries may be
     /// in them and nowhere else.
-    pub moved_aside: Vec<Missing>,
+    pub moved_aside: Vec<UnusedDatabase>,
     /// Databases that could not be opened for reasons that say nothing about their files, as missing rights. The next start
     /// tries again.
-    pub unopened: Vec<Missing>,
+    pub unopened: Vec<UnusedDatabase>,
 }
 
 /// A database that is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct UnusedDatabase {
     /// Its directory.
     pub folder: PathBuf,
     /// A time no later than its first entry; 1970 if unknown.
     pub since: SystemTime,
 }
 
-impl Missing {
+impl UnusedDatabase {
     fn in_folder(folder: PathBuf) -> Self {
         Self { since: directory::since(&folder), folder }
     }
@@ -147,14 +147,14 @@ pub struct Outside {
 
 /// The open spool; clones are the same one. [Close](Self::close) it: dropping the last one does not wait for the writer.
 #[derive(Clone)]
-pub struct Spool(Arc<Inner>);
+pub struct Spool(Arc<SpoolHandle>);
 
-struct Inner {
-    shared: Arc<Shared>,
+struct SpoolHandle {
+    shared: Arc<SpoolCore>,
     ended: CancellationToken,
 }
 
-impl Drop for Inner {
+impl Drop for SpoolHandle {
     fn drop(&mut self) {
         self.shared.close();
     }
@@ -168,9 +168,9 @@ impl fmt::Debug for Spool {
 
 /// Consecutive entries of a lane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct SpoolBatch {
     /// The entries.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SpoolEntry>,
     /// Whether the lane holds further entries.
     pub more: bool,
 }
@@ -222,7 +222,7 @@ impl Foreign {
 
 /// Failures since the spool was opened.
 #[derive(Debug, Clone, Default)]
-pub struct Failures {
+pub struct SpoolFailures {
     /// Databases that could not be written to.
     pub count: u64,
     /// Stretches, of one entry or more, that were acknowledged and cannot be read: a gap. Also those found at open.
@@ -238,17 +238,17 @@ impl Spool {
     ///
     /// # Errors
     /// The directory is in use or cannot be used at all. Broken databases in it are no error.
-    pub fn open(options: Options) -> Result<Opened, Error> {
-        let Found { directory, generations, moved_aside, unopened } = directory::open(&options)?;
+    pub fn open(options: SpoolOptions) -> Result<OpenedSpool, Error> {
+        let OpenDirectory { directory, generations, moved_aside, unopened } = directory::open(&options)?;
         let folders = unopened.iter().map(|missing| missing.folder.clone()).collect();
         let outside = Outside { unopened: folders, aside: Vec::new() };
-        let shared = Arc::new(Shared::new(options, generations, outside));
+        let shared = Arc::new(SpoolCore::new(options, generations, outside));
         let ended = CancellationToken::new();
         writer::start(Arc::clone(&shared), directory, ended.clone())?;
-        let spool = Self(Arc::new(Inner { shared, ended }));
+        let spool = Self(Arc::new(SpoolHandle { shared, ended }));
         let Totals { entries, bytes, oldest_age, .. } = spool.totals();
         tracing::info!(entries, bytes, ?oldest_age, "spool is open");
-        Ok(Opened { spool, moved_aside, unopened })
+        Ok(OpenedSpool { spool, moved_aside, unopened })
     }
 
     /// Queues the entry before it returns. The future resolves once the entry is on disk; dropping it does not cancel the write.
@@ -257,7 +257,7 @@ impl Spool {
     /// # Errors
     /// [`Error::LimitReached`], [`Error::DiskFull`], [`Error::Busy`] and [`Error::Closed`] if the entry was not accepted,
     /// [`Error::Failed`] and [`Error::DiskFull`] if it could not be written.
-    pub fn append(&self, entry: Entry) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+    pub fn append(&self, entry: SpoolEntry) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let queued = self.0.shared.append(entry);
         async move { queued?.await.unwrap_or(Err(Error::Closed)) }
     }
@@ -272,7 +272,7 @@ impl Spool {
     /// as [`Totals::foreign`]. Never waits.
     pub fn disown(&self, lane: &Lane, sequence: u64) {
         // A spool that is closing offers it again at the next start.
-        drop(self.0.shared.ask(Operation::Disown((lane.clone(), sequence))));
+        drop(self.0.shared.ask(WriterOperation::Disown((lane.clone(), sequence))));
     }
 
     /// Entries of the lane with a sequence above `after`, in order: at most `most`, and with at most `bytes` of payload unless
@@ -286,10 +286,10 @@ impl Spool {
         after: Option<u64>,
         most: usize,
         bytes: usize,
-    ) -> Result<Batch, Error> {
+    ) -> Result<SpoolBatch, Error> {
         let (shared, lane) = (Arc::clone(&self.0.shared), lane.clone());
         if !shared.state().holds(&lane)? {
-            return Ok(Batch::default());
+            return Ok(SpoolBatch::default());
         }
         let read = tokio::task::spawn_blocking(move || shared.read(&lane, after, most, bytes));
         read.await.unwrap_or(Err(Error::Closed))
@@ -301,7 +301,7 @@ impl Spool {
     /// [`Error::Closed`].
     pub async fn lanes(&self) -> Result<Vec<LaneState>, Error> {
         let (answer, lanes) = oneshot::channel();
-        self.0.shared.ask(Operation::Lanes(answer))?;
+        self.0.shared.ask(WriterOperation::Lanes(answer))?;
         lanes.await.map_err(|_| Error::Closed)
     }
 
@@ -342,7 +342,7 @@ impl Spool {
 
     /// Changes with each failure.
     #[must_use]
-    pub fn failures(&self) -> watch::Receiver<Failures> {
+    pub fn failures(&self) -> watch::Receiver<SpoolFailures> {
         self.0.shared.failures.subscribe()
     }
 

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::{
         spool::entry,
-        store::{Change, Error, Visitor},
+        store::{Error, StoreChange, Visitor},
     };
 
     /// Ordered keys. Iteration fails at the bad ones, as in a damaged block, also if it starts there.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     impl Database for Damaged {
-        fn commit(&self, _: Vec<Change>, _: bool) -> Result<(), Error> {
+        fn commit(&self, _: Vec<StoreChange>, _: bool) -> Result<(), Error> {
             unreachable!("a scan writes nothing")
         }
 

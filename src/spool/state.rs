@@ -18,8 +18,8 @@ use tokio::sync::{oneshot, watch};
 use base::metrics;
 
 use super::{
-    Batch, Entry, Error, Failures, Foreign, Lane, LaneState, Options, Outside, Totals, entry, milliseconds,
-    scan::scan,
+    Error, Foreign, Lane, LaneState, Outside, SpoolBatch, SpoolEntry, SpoolFailures, SpoolOptions, Totals,
+    entry, milliseconds, scan::scan,
 };
 use crate::store::Database;
 
@@ -33,9 +33,9 @@ pub(super) type Key = (Lane, u64);
 pub(super) type Puts = HashMap<Key, (Bytes, u64)>;
 
 /// A task of the writer.
-pub(super) enum Operation {
+pub(super) enum WriterOperation {
     Append {
-        entry: Entry,
+        entry: SpoolEntry,
         /// Milliseconds since 1970.
         at: u64,
         done: oneshot::Sender<Result<(), Error>>,
@@ -80,10 +80,10 @@ pub(super) struct Generation {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SpoolState {
     /// Oldest first. The last is written to unless it has failed.
     pub(super) generations: Vec<Generation>,
-    pub(super) queue: VecDeque<Operation>,
+    pub(super) queue: VecDeque<WriterOperation>,
     /// Bytes of entries that wait for the writer or are being written.
     pub(super) waiting: u64,
     pub(super) limit_bytes: u64,
@@ -109,12 +109,12 @@ enum SpoolStage {
     Closed,
 }
 
-pub(super) struct Shared {
-    pub(super) options: Options,
-    state: Mutex<State>,
+pub(super) struct SpoolCore {
+    pub(super) options: SpoolOptions,
+    state: Mutex<SpoolState>,
     /// The writer waits here.
     wake: Condvar,
-    pub(super) failures: watch::Sender<Failures>,
+    pub(super) failures: watch::Sender<SpoolFailures>,
 }
 
 impl Generation {
@@ -173,7 +173,7 @@ impl Generation {
     }
 }
 
-impl State {
+impl SpoolState {
     fn is_closing(&self) -> bool {
         self.stage != SpoolStage::Open
     }
@@ -207,7 +207,9 @@ impl State {
         let mut queue = std::mem::take(&mut self.queue);
         for operation in &mut queue {
             match operation {
-                Operation::Remove { key, from } if puts.contains_key(key) => from.extend(self.forget(key)),
+                WriterOperation::Remove { key, from } if puts.contains_key(key) => {
+                    from.extend(self.forget(key))
+                }
                 _ => {}
             }
         }
@@ -225,7 +227,9 @@ impl State {
     pub(super) fn drop_stale_bytes(&mut self) {
         let queue = &self.queue;
         let is_removed_from = |number| {
-            queue.iter().any(|one| matches!(one, Operation::Remove { from, .. } if from.contains(&number)))
+            queue
+                .iter()
+                .any(|one| matches!(one, WriterOperation::Remove { from, .. } if from.contains(&number)))
         };
         for held in self.generations.iter_mut().filter(|held| held.entries == 0 && held.bytes > 0) {
             if !is_removed_from(held.number) {
@@ -285,7 +289,7 @@ impl State {
     }
 
     /// Checks that an entry of this size fits.
-    fn admit(&self, size: u64, options: &Options) -> Result<(), Error> {
+    fn admit(&self, size: u64, options: &SpoolOptions) -> Result<(), Error> {
         if self.is_closing() {
             return Err(Error::Closed);
         }
@@ -307,14 +311,20 @@ impl State {
     }
 }
 
-impl Shared {
-    pub(super) fn new(options: Options, generations: Vec<Generation>, outside: Outside) -> Self {
+impl SpoolCore {
+    pub(super) fn new(options: SpoolOptions, generations: Vec<Generation>, outside: Outside) -> Self {
         let limit_bytes = options.limit_bytes;
         metrics::spool_limited(limit_bytes);
         let sequences = generations.iter().flat_map(|generation| generation.lanes.values());
         let highest = sequences.filter_map(RoaringTreemap::max).max().unwrap_or_default();
         let shared = Self {
-            state: Mutex::new(State { generations, limit_bytes, highest, outside, ..State::default() }),
+            state: Mutex::new(SpoolState {
+                generations,
+                limit_bytes,
+                highest,
+                outside,
+                ..SpoolState::default()
+            }),
             options,
             wake: Condvar::new(),
             failures: watch::Sender::default(),
@@ -325,12 +335,12 @@ impl Shared {
         shared
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock()
     }
 
     /// Queues the entry. The receiver answers when it is on disk.
-    pub(super) fn append(&self, entry: Entry) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
+    pub(super) fn append(&self, entry: SpoolEntry) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
         entry.lane.check()?;
         let size = entry.lane.size(&entry.payload);
         let (done, outcome) = oneshot::channel();
@@ -339,7 +349,7 @@ impl Shared {
         state.waiting += size;
         state.highest = state.highest.max(entry.sequence);
         state.free_bytes = state.free_bytes.map(|free| free.saturating_sub(size));
-        self.push(state, Operation::Append { entry, at: milliseconds(SystemTime::now()), done });
+        self.push(state, WriterOperation::Append { entry, at: milliseconds(SystemTime::now()), done });
         Ok(outcome)
     }
 
@@ -348,12 +358,12 @@ impl Shared {
         let mut state = self.state();
         if state.stage != SpoolStage::Closed {
             let from = state.forget(&key);
-            self.push(state, Operation::Remove { key, from });
+            self.push(state, WriterOperation::Remove { key, from });
         }
     }
 
     /// Queues an operation; refused once the spool is closing.
-    pub(super) fn ask(&self, operation: Operation) -> Result<(), Error> {
+    pub(super) fn ask(&self, operation: WriterOperation) -> Result<(), Error> {
         let state = self.state();
         if state.is_closing() {
             return Err(Error::Closed);
@@ -362,7 +372,7 @@ impl Shared {
         Ok(())
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State>, operation: Operation) {
+    fn push(&self, mut state: MutexGuard<'_, SpoolState>, operation: WriterOperation) {
         state.queue.push_back(operation);
         drop(state);
         self.wake.notify_one();
@@ -394,7 +404,7 @@ impl Shared {
 
     /// The next operations, at most `count` and `bytes` of entries but at least one; an empty list after `timeout`, and
     /// `None` when the spool is closing and the queue is empty.
-    pub(super) fn take(&self, count: usize, bytes: u64, timeout: Duration) -> Option<Vec<Operation>> {
+    pub(super) fn take(&self, count: usize, bytes: u64, timeout: Duration) -> Option<Vec<WriterOperation>> {
         let mut state = self.state();
         self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.is_closing(), timeout);
         if state.queue.is_empty() && state.is_closing() {
@@ -402,7 +412,7 @@ impl Shared {
         }
         let (mut taken, mut fitting) = (0, 0);
         for operation in state.queue.iter().take(count) {
-            if let Operation::Append { entry, .. } = operation {
+            if let WriterOperation::Append { entry, .. } = operation {
                 taken += entry.lane.size(&entry.payload);
                 if taken > bytes && fitting > 0 {
                     break;
@@ -420,10 +430,10 @@ impl Shared {
         after: Option<u64>,
         most: usize,
         bytes: usize,
-    ) -> Result<Batch, Error> {
+    ) -> Result<SpoolBatch, Error> {
         loop {
             let found = self.state().find(lane, after, most.saturating_add(1));
-            let mut batch = Batch { entries: Vec::new(), more: found.len() > most };
+            let mut batch = SpoolBatch { entries: Vec::new(), more: found.len() > most };
             let (mut read, mut damaged) = (0, Vec::new());
             for (position, (sequence, (number, database))) in found.into_iter().take(most).enumerate() {
                 let value = match database.get(&lane.key(sequence)) {
@@ -439,7 +449,7 @@ impl Shared {
                     batch.more = true;
                     break;
                 }
-                batch.entries.push(Entry { lane: lane.clone(), sequence, payload });
+                batch.entries.push(SpoolEntry { lane: lane.clone(), sequence, payload });
             }
             self.leave_out(lane, &damaged);
             if damaged.is_empty() || !batch.entries.is_empty() {

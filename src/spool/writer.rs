@@ -26,12 +26,12 @@ use base::{
 
 use super::{
     Error, Foreign,
-    directory::{Directory, disk_bytes},
+    directory::{LockedDirectory, disk_bytes},
     entry,
-    state::{Generation, Key, Operation, Puts, Shared},
+    state::{Generation, Key, Puts, SpoolCore, WriterOperation},
     time_of,
 };
-use crate::store::{self, Change, Database};
+use crate::store::{self, Database, StoreChange};
 
 /// Operations in one commit.
 const BATCH_COUNT: usize = 1024;
@@ -52,8 +52,8 @@ const OPEN_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(30), total: None };
 
 struct Writer {
-    shared: Arc<Shared>,
-    directory: Arc<Directory>,
+    shared: Arc<SpoolCore>,
+    directory: Arc<LockedDirectory>,
     backoff: Backoff,
     /// When a fresh database may be opened.
     open_at: Instant,
@@ -65,9 +65,9 @@ struct Writer {
 }
 
 /// Reports the end of the writer, also when it panics.
-struct Ended(Arc<Shared>, CancellationToken);
+struct EndReport(Arc<SpoolCore>, CancellationToken);
 
-impl Drop for Ended {
+impl Drop for EndReport {
     fn drop(&mut self) {
         self.0.gone();
         self.1.cancel();
@@ -76,8 +76,8 @@ impl Drop for Ended {
 
 /// Starts the writer; `ended` is canceled when it is done and everything is closed.
 pub(super) fn start(
-    shared: Arc<Shared>,
-    directory: Directory,
+    shared: Arc<SpoolCore>,
+    directory: LockedDirectory,
     ended: CancellationToken,
 ) -> Result<(), Error> {
     let now = Instant::now();
@@ -94,7 +94,7 @@ pub(super) fn start(
     // So that the first append finds a writable database and a measured disk.
     writer.maintain();
     let run = move || {
-        let _ended = Ended(shared, ended);
+        let _ended = EndReport(shared, ended);
         writer.run();
     };
     let spawned = thread::Builder::new().name("spool-writer".to_owned()).spawn(run);
@@ -131,25 +131,25 @@ impl Writer {
     }
 
     /// Merges the operations, in order, into one change per key, writes them and answers.
-    fn process(&mut self, operations: Vec<Operation>) {
+    fn process(&mut self, operations: Vec<WriterOperation>) {
         let mut puts = Puts::new();
         let mut removals: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
         let (mut bytes, mut removed) = (0, 0);
         let (mut waiting, mut disowned, mut asking) = (Vec::new(), Vec::new(), Vec::new());
         for operation in operations {
             match operation {
-                Operation::Append { entry, at, done } => {
+                WriterOperation::Append { entry, at, done } => {
                     bytes += entry.lane.size(&entry.payload);
                     puts.insert((entry.lane, entry.sequence), (entry.payload, at));
                     waiting.push(done);
                 }
-                Operation::Remove { key, from } => {
+                WriterOperation::Remove { key, from } => {
                     puts.remove(&key);
                     removed += u64::from(!from.is_empty());
                     from.into_iter().for_each(|number| removals.entry(number).or_default().push(key.clone()));
                 }
-                Operation::Disown(key) => disowned.push(key),
-                Operation::Lanes(answer) => asking.push(answer),
+                WriterOperation::Disown(key) => disowned.push(key),
+                WriterOperation::Lanes(answer) => asking.push(answer),
             }
         }
         let mut outcome = Ok(());
@@ -229,12 +229,12 @@ impl Writer {
     /// One commit, durable if it has entries. Returns the bytes written.
     fn write(&mut self, database: &dyn Database, puts: &Puts, removed: &[Key]) -> Result<u64, store::Error> {
         let put = |((lane, sequence), (payload, at)): (&Key, &(Bytes, u64))| {
-            Change::Put(lane.key(*sequence), entry::value(*at, payload))
+            StoreChange::Put(lane.key(*sequence), entry::value(*at, payload))
         };
         let deleted = removed.iter().filter(|key| !puts.contains_key(key));
-        let delete = |(lane, sequence): &Key| Change::Delete(lane.key(*sequence));
+        let delete = |(lane, sequence): &Key| StoreChange::Delete(lane.key(*sequence));
         let changes: Vec<_> = puts.iter().map(put).chain(deleted.map(delete)).collect();
-        let bytes = changes.iter().map(Change::bytes).sum::<usize>() as u64;
+        let bytes = changes.iter().map(StoreChange::bytes).sum::<usize>() as u64;
         let start = Instant::now();
         database.commit(changes, !puts.is_empty())?;
         if !puts.is_empty() {
@@ -438,7 +438,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<
 }
 
 /// Closes a drained database when its last reader has finished, and removes it; a damaged one is moved aside.
-fn remove(generation: Generation, directory: &Directory) {
+fn remove(generation: Generation, directory: &LockedDirectory) {
     let Generation { number, database, unreadable, .. } = generation;
     let end = Instant::now() + READERS_TIMEOUT;
     while Arc::strong_count(&database) > 1 {

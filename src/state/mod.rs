@@ -25,22 +25,22 @@ pub use kafka::{Table, TableState};
 
 use kafka::Kafka;
 
-use self::{configs::Configs, offsets::Offsets, statuses::Statuses, topics::Partitions};
+use self::{configs::Configs, offsets::SourceOffsets, statuses::Statuses, topics::Partitions};
 
 use crate::config::worker;
 
 /// The three tables. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct StateTables {
     /// Connector configurations, target states, task configurations, commands.
     pub configs: Table<Configs>,
     /// Source offsets.
-    pub offsets: Table<Offsets>,
+    pub offsets: Table<SourceOffsets>,
     /// States of connectors and tasks, and the topics they use.
     pub statuses: Table<Statuses>,
 }
 
-impl State {
+impl StateTables {
     /// Starts to follow the three topics.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
+use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, RunWork, ShardState};
 
 /// Limit on the distinct reasons shown; rarely more than one.
 const MAX_REASONS: usize = 3;
@@ -125,16 +125,9 @@ fn is_zero(number: &u64) -> bool {
 /// The work of a run, summed over shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunTotals {
-    /// Requests for pages, and for records that are on no page.
-    pub requests: u64,
-    /// Pages read.
-    pub pages: u64,
-    /// Rows on them.
-    pub rows: u64,
-    /// Records written.
-    pub published: u64,
-    /// Known records that no list shows and that do not exist by id.
-    pub vanished: u64,
+    /// What was read and written.
+    #[serde(flatten)]
+    pub work: RunWork,
     /// Differences between source and topic that were not repaired, by kind.
     pub differences: BTreeMap<String, u64>,
     /// Differences that were repaired, by kind.
@@ -171,13 +164,13 @@ impl Runs {
         let sum = |number: fn(&RunProgress) -> u64| {
             all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)))
         };
-        let are_offered = all.iter().any(|one| one.accounts_proved);
+        let are_offered = all.iter().any(|one| one.lists.accounts_proved);
         let lists = Collections {
-            total: sum(|one| one.lists),
-            ended: sum(|one| one.ended),
-            certified: sum(|one| one.certified),
-            absent: sum(|one| one.absent),
-            unoffered: if are_offered { 0 } else { sum(|one| one.unoffered) },
+            total: sum(|one| one.lists.total),
+            ended: sum(|one| one.lists.ended),
+            certified: sum(|one| one.lists.certified),
+            absent: sum(|one| one.lists.absent),
+            unoffered: if are_offered { 0 } else { sum(|one| one.lists.unoffered) },
         };
         // Lists that the provider does not offer certify nothing by themselves.
         let is_proved =
@@ -193,25 +186,21 @@ impl Runs {
         RunStatus {
             state,
             reason: reason(&all, state, order),
-            started_at: all.iter().map(|one| one.started_at).min(),
-            updated_at: all.iter().map(|one| one.updated_at).max(),
+            started_at: all.iter().map(|one| one.times.started_at).min(),
+            updated_at: all.iter().map(|one| one.times.updated_at).max(),
             ended_at: state
                 .is_over()
-                .then(|| all.iter().map(|one| one.ended_at.unwrap_or(one.updated_at)).max())
+                .then(|| all.iter().map(|one| one.times.ended_at.unwrap_or(one.times.updated_at)).max())
                 .flatten(),
             shards,
             lists,
             totals: RunTotals {
-                requests: sum(|one| one.requests),
-                pages: sum(|one| one.pages),
-                rows: sum(|one| one.rows),
-                published: sum(|one| one.published),
-                vanished: sum(|one| one.vanished),
-                differences: by_kind(|one| &one.differences),
-                repaired: by_kind(|one| &one.repaired),
-                contents: sum(|one| one.contents),
-                disabled: sum(|one| one.disabled),
-                unread: sum(|one| one.unread),
+                work: all.iter().map(|one| one.work).sum(),
+                differences: by_kind(|one| &one.compared.differences),
+                repaired: by_kind(|one| &one.compared.repaired),
+                contents: sum(|one| one.compared.contents),
+                disabled: sum(|one| one.compared.disabled),
+                unread: sum(|one| one.compared.unread),
             },
             certified: state.is_over().then_some(state == RunPhase::Ended && is_proved),
             current: all
@@ -292,7 +281,7 @@ fn reason(all: &[&RunProgress], state: RunPhase, order: Option<&RunCommand>) -> 
 
 #[cfg(test)]
 mod tests {
-    use model::{List, RunKind};
+    use model::{List, ListComparison, ListCounts, RunKind, ShardTimes, Verification};
 
     use super::*;
 
@@ -309,23 +298,21 @@ mod tests {
             companies: None,
             known: std::collections::BTreeSet::new(),
             incremental: false,
-            sample: None,
-            repair: false,
+            verification: Verification::default(),
             requested_by: "rest".to_owned(),
             requested_at,
         }
     }
 
     fn progress(shard: i32, state: ShardState) -> RunProgress {
+        let ended = if state.is_over() { 3 } else { 1 };
         RunProgress {
-            lists: 3,
-            ended: if state.is_over() { 3 } else { 1 },
-            certified: if state.is_over() { 3 } else { 1 },
-            pages: 10,
-            rows: 100,
-            published: 50,
-            vanished: 1,
-            differences: BTreeMap::from([("missing".to_owned(), 2)]),
+            lists: ListCounts { total: 3, ended, certified: ended, ..ListCounts::default() },
+            work: RunWork { pages: 10, rows: 100, published: 50, vanished: 1, ..RunWork::default() },
+            compared: ListComparison {
+                differences: BTreeMap::from([("missing".to_owned(), 2)]),
+                ..ListComparison::default()
+            },
             current: vec![ListProgress {
                 company: None,
                 list: List::Customers,
@@ -334,9 +321,11 @@ mod tests {
                 rows: 7,
                 of: Some(9),
             }],
-            started_at: 100 - i64::from(shard),
-            updated_at: 200 + i64::from(shard),
-            ended_at: state.is_over().then_some(300 + i64::from(shard)),
+            times: ShardTimes {
+                started_at: 100 - i64::from(shard),
+                updated_at: 200 + i64::from(shard),
+                ended_at: state.is_over().then_some(300 + i64::from(shard)),
+            },
             ..RunProgress::new(&run("r", 0), shard, state, 0)
         }
     }
@@ -391,7 +380,7 @@ mod tests {
         ] {
             let mut runs = runs(None, &[(0, ShardState::Ended)]);
             let shard = runs.progress.get_mut(&(id("r"), 0)).unwrap();
-            (shard.certified, shard.unoffered, shard.accounts_proved) =
+            (shard.lists.certified, shard.lists.unoffered, shard.lists.accounts_proved) =
                 (certified, unoffered, accounts_proved);
 
             let status = runs.status(&id("r"), 1);
@@ -430,7 +419,8 @@ mod tests {
 
         let (lists, totals) = (status.lists, status.totals);
         assert_eq!((lists.total, lists.ended, lists.certified), (6, 6, 6));
-        assert_eq!((totals.pages, totals.rows, totals.published, totals.vanished), (20, 200, 100, 2));
+        assert_eq!((totals.work.pages, totals.work.rows), (20, 200));
+        assert_eq!((totals.work.published, totals.work.vanished), (100, 2));
         assert_eq!(totals.differences, BTreeMap::from([("missing".to_owned(), 4)]));
         assert_eq!((status.started_at, status.updated_at, status.ended_at), (Some(99), Some(201), Some(301)));
         assert_eq!((status.shards, status.certified), (Shards { total: 2, ended: 2 }, Some(true)));
@@ -441,7 +431,7 @@ mod tests {
     fn stopped_run_or_uncertified_list_is_not_certified() {
         let stopped = runs(None, &[(0, ShardState::Ended), (1, ShardState::Stopped)]);
         let mut unproved = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
-        unproved.progress.get_mut(&(id("r"), 1)).unwrap().certified = 2;
+        unproved.progress.get_mut(&(id("r"), 1)).unwrap().lists.certified = 2;
 
         for runs in [stopped, unproved] {
             assert_eq!(runs.status(&id("r"), 2).certified, Some(false));
@@ -469,12 +459,12 @@ mod tests {
     fn progress_of_an_earlier_run_with_the_same_id_does_not_count() {
         let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         for progress in runs.progress.values_mut() {
-            progress.requested_at = 4;
+            progress.of.requested_at = 4;
         }
 
         assert_eq!(runs.status(&id("r"), 2).state, RunPhase::Waiting);
         assert_eq!(runs.open(2).len(), 1);
-        runs.progress.get_mut(&(id("r"), 1)).unwrap().requested_at = 5;
+        runs.progress.get_mut(&(id("r"), 1)).unwrap().of.requested_at = 5;
         assert_eq!(runs.status(&id("r"), 2).state, RunPhase::Running);
     }
 

@@ -204,13 +204,14 @@ impl SubscriptionState {
     /// When a delivery of a subscription last became durable.
     #[must_use]
     pub fn last_delivery(&self, subscription: &Subscription) -> Option<i64> {
-        self.traffic(subscription).map(|traffic| traffic.last).max(subscription.last_delivery)
+        self.traffic(subscription).map(|traffic| traffic.last).max(subscription.times.last_delivery)
     }
 
     /// Whether another subscription of the target has been active since before `since`, so that no deliveries are missing.
     #[must_use]
     pub fn is_covered(&self, target: Target, except: &Nonce, since: i64) -> bool {
-        self.active(target)
-            .any(|other| other.nonce != *except && other.active_since.is_some_and(|active| active <= since))
+        self.active(target).any(|other| {
+            other.nonce != *except && other.times.active_since.is_some_and(|active| active <= since)
+        })
     }
 }

@@ -42,7 +42,7 @@ pub trait Database: Send + Sync {
     ///
     /// # Errors
     /// Every error is final: how much is on disk is unknown, and nothing more may be committed to this database.
-    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error>;
+    fn commit(&self, changes: Vec<StoreChange>, durable: bool) -> Result<(), Error>;
 
     /// The value at this key.
     ///
@@ -68,14 +68,14 @@ pub type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One change of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum StoreChange {
     /// Sets the value of a key.
     Put(Vec<u8>, Vec<u8>),
     /// Removes a key.
     Delete(Vec<u8>),
 }
 
-impl Change {
+impl StoreChange {
     /// Bytes of key and value.
     #[must_use]
     pub fn bytes(&self) -> usize {

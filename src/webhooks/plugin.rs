@@ -20,19 +20,19 @@ use crate::{
     },
     logins::GrantWatch,
     plugin::{Depth, Failure, Past, Plugin, ReceiverFaults, Task, no_access, unusable},
-    state::{configs::Properties, offsets::Edit},
+    state::{configs::Properties, offsets::OffsetEdit},
     webhooks::reconciler::Reconciler,
 };
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct WebhookSource {
+pub struct WebhookPlugin {
     /// How references are resolved.
     pub providers: Providers,
 }
 
 #[async_trait]
-impl Plugin for WebhookSource {
+impl Plugin for WebhookPlugin {
     fn class(&self) -> &'static str {
         Class::WebhookSource.name()
     }
@@ -106,7 +106,7 @@ impl Plugin for WebhookSource {
         Vec::new()
     }
 
-    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
+    fn check_offsets(&self, offsets: &[OffsetEdit]) -> Result<(), String> {
         // Offsets that another class of this name left may be removed.
         match offsets.iter().find(|(_, offset)| offset.is_some()) {
             Some(_) => {
@@ -118,7 +118,7 @@ impl Plugin for WebhookSource {
     }
 }
 
-impl WebhookSource {
+impl WebhookPlugin {
     /// The grants that subscriptions need, if this connector manages any.
     fn logins(&self, task: &Task) -> Result<Logins, Failure> {
         let parsed = config::WebhookSource::parse(&task.connector, &task.config, &self.providers);
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use crate::plugin::samples::{object, webhook_config};
 
-    fn plugin() -> WebhookSource {
-        WebhookSource { providers: Providers::new([]) }
+    fn plugin() -> WebhookPlugin {
+        WebhookPlugin { providers: Providers::new([]) }
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let providers = Providers::new([("SECRET".to_owned(), "0123456789abcdef".into())]);
         config.insert("oauth.client.secret".into(), "${env:SECRET}".into());
 
-        let tasks = WebhookSource { providers }.task_configs("hooks", &config).unwrap();
+        let tasks = WebhookPlugin { providers }.task_configs("hooks", &config).unwrap();
 
         assert_eq!(tasks, [config]);
     }

@@ -21,7 +21,7 @@ use model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix};
 
 use crate::{
     avro::{self, Decoder},
-    connect::herder::{CertificateFilter, Certificates},
+    connect::herder::{CertificateFilter, FoundCertificates},
 };
 
 /// Limit on the keys kept while reading, of some hundred bytes each.
@@ -56,10 +56,10 @@ pub(super) async fn read(
     prefix: &TopicPrefix,
     wanted: &CertificateFilter,
     end: Instant,
-) -> Result<Certificates, Error> {
+) -> Result<FoundCertificates, Error> {
     let topic = Topic::Certificates.name(prefix);
     let counts = admin.partition_counts(&[&topic]).await?;
-    let Some(partitions) = counts.get(&topic) else { return Ok(Certificates::default()) };
+    let Some(partitions) = counts.get(&topic) else { return Ok(FoundCertificates::default()) };
     let mut values = NewestValues::default();
     let end = end.checked_sub(ANSWER_RESERVE).unwrap_or(end);
     let until = end.checked_sub(DECODING_RESERVE).unwrap_or(end);
@@ -119,8 +119,8 @@ impl NewestValues {
         decoder: &Decoder,
         wanted: &CertificateFilter,
         end: Instant,
-    ) -> Result<Certificates, Error> {
-        let mut all = Certificates { found: Vec::new(), truncated: self.truncated };
+    ) -> Result<FoundCertificates, Error> {
+        let mut all = FoundCertificates { found: Vec::new(), truncated: self.truncated };
         for (number, value) in self.values.into_values().enumerate() {
             if number % CLOCK_CHECK_INTERVAL == CLOCK_CHECK_INTERVAL - 1 {
                 // Decoding all of them would block this thread for seconds.

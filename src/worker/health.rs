@@ -29,7 +29,7 @@ use tokio::{sync::watch, time::timeout};
 use kafka::MembershipOutage;
 
 use super::scrape::Scrape;
-use crate::{config, connect::rest, state::State, webhooks::ingest};
+use crate::{config, connect::rest, state::StateTables, webhooks::ingest};
 
 /// How long a request waits for a worker that starts; most answers fit in the rest of [`rest::DEADLINE`].
 const API_WAIT: Duration = Duration::from_millis(8000);
@@ -56,10 +56,10 @@ pub(super) struct Health {
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Its receivers of deliveries.
     ingest: OnceLock<ingest::IngestStatus>,
-    inner: watch::Sender<Inner>,
+    inner: watch::Sender<HealthState>,
 }
 
-struct Inner {
+struct HealthState {
     phase: Phase,
     parts: Option<Parts>,
 }
@@ -74,7 +74,7 @@ struct Parts {
 impl Health {
     pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
-        let inner = watch::Sender::new(Inner { phase, parts: None });
+        let inner = watch::Sender::new(HealthState { phase, parts: None });
         Self { worker, metrics, ingest: OnceLock::new(), inner }
     }
 
@@ -98,7 +98,7 @@ impl Health {
 
     /// Makes the API answer, and `/metrics` show the worker.
     pub(super) fn serve(&self, api: Router, scrape: Scrape) {
-        self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(Parts { api, scrape }) });
+        self.inner.send_replace(HealthState { phase: Phase::Running, parts: Some(Parts { api, scrape }) });
     }
 
     /// Makes `/health` show receivers.
@@ -110,7 +110,8 @@ impl Health {
     /// Waits for the API; `None` if it does not come in time, or never will.
     pub(super) async fn api(&self) -> Option<Router> {
         let mut changes = self.inner.subscribe();
-        let settled = |inner: &Inner| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
+        let settled =
+            |inner: &HealthState| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
         // The sender lives as long as `self`.
         timeout(API_WAIT, changes.wait_for(settled)).await.ok();
         self.inner.borrow().parts.as_ref().map(|parts| parts.api.clone())
@@ -149,7 +150,7 @@ impl Health {
     fn worker_state(&self, parts: &Parts) -> WorkerState {
         // After a session timeout without a sign of life the group expels a worker as well.
         let longest = self.worker.group.session_timeout;
-        let State { configs, offsets, statuses } = &parts.scrape.state;
+        let StateTables { configs, offsets, statuses } = &parts.scrape.state;
         let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
         if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
             let seconds = silence.as_secs();

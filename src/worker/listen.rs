@@ -10,7 +10,7 @@ use axum::{
 use tokio::net::{TcpListener, lookup_host};
 use tower_service::Service as _;
 
-use server::{CertificateError, Certificates, Options, Server};
+use server::{CertificateError, Certificates, Server, ServerOptions};
 
 use super::Error;
 use crate::{
@@ -41,7 +41,7 @@ pub(super) async fn bind(
     let certificates = certificates.transpose()?;
     let security = Security::new(rest)?;
     let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
-    let options = Options { connections: MAX_CONNECTIONS, ..Options::default() };
+    let options = ServerOptions { connections: MAX_CONNECTIONS, ..ServerOptions::default() };
     serve(&worker.listeners, certificates, &router, options).await
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn bind(
 pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Result<(), Error> {
     let webhook = &worker.webhook;
     let certificates = webhook.tls.as_ref().map(|files| certificate(files, None)).transpose()?;
-    let options = Options {
+    let options = ServerOptions {
         tls: None,
         connections: webhook.connections,
         handshake: HANDSHAKE_LIMIT,
@@ -70,7 +70,7 @@ async fn serve(
     listeners: &[Listener],
     certificates: Option<Certificates>,
     router: &Router,
-    options: Options,
+    options: ServerOptions,
 ) -> Result<(Vec<Server>, Option<Certificates>), Error> {
     let certificates = certificates.filter(|_| listeners.iter().any(|one| one.tls));
     let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
@@ -78,7 +78,7 @@ async fn serve(
     for listener in listeners {
         let failed = |source| Error::Listen { listener: url(listener), source };
         let bound = bind_one(listener).await.map_err(failed)?;
-        let options = Options { tls: tls.clone().filter(|_| listener.tls), ..options.clone() };
+        let options = ServerOptions { tls: tls.clone().filter(|_| listener.tls), ..options.clone() };
         servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);
     }
     Ok((servers, certificates))

@@ -59,7 +59,7 @@ use crate::{
     logins::{GrantFiles, Grants},
     plugin::{Plugins, ReceiverFaults, Store, first_ended},
     publish::LetterSigner,
-    state::{State, configs::Cluster, writer::StatusWriter},
+    state::{StateTables, configs::Cluster, writer::StatusWriter},
     telemetry::Filters,
     webhooks::ingest::{self, Ingest},
 };
@@ -195,7 +195,7 @@ async fn open_state(path: PathBuf) -> Result<(), Error> {
 /// The parts of a started worker.
 #[derive(Debug)]
 struct Running {
-    state: State,
+    state: StateTables,
     statuses: StatusWriter,
     membership: Membership,
     /// The cluster's record at the start.

@@ -28,9 +28,9 @@ use crate::{
     logins::access::ApiAccess,
     plugin::{
         Plugins,
-        recorder::{Measured, Spread, Totals},
+        recorder::{Measured, Spread, TaskTotals},
     },
-    state::{State, state_topic::StateTopics, statuses::RunState},
+    state::{StateTables, state_topic::StateTopics, statuses::RunState},
 };
 
 /// Sources of a scrape.
@@ -39,7 +39,7 @@ pub(super) struct Scrape {
     /// What runs here.
     pub(super) handle: SupervisorHandle,
     /// Tables of the config, offset and status topics.
-    pub(super) state: State,
+    pub(super) state: StateTables,
     /// The worker's membership in its group.
     pub(super) membership: Membership,
     /// Classes.
@@ -76,7 +76,7 @@ impl Scrape {
         let outage = self.membership.outage().map_or(Duration::ZERO, |outage| outage.lasted);
         page.put(&live::GROUP_OUTAGE, &[], outage.as_secs_f64());
         page.put(&live::PARTITIONS, &[], self.membership.owned().borrow().len() as f64);
-        let State { configs, offsets, statuses } = &self.state;
+        let StateTables { configs, offsets, statuses } = &self.state;
         for (topic, silence) in [
             ("config", configs.silent_for()),
             ("offset", offsets.silent_for()),
@@ -172,7 +172,7 @@ fn task(page: &mut ScrapePage, one: &RunningInstance, measured: Option<Measured>
     put(&live::RESTARTS, one.starts.saturating_sub(1) as f64);
     let Some(measured) = measured else { return };
 
-    let Totals { polled, written, active, errors, last_record } = measured.totals;
+    let TaskTotals { polled, written, active, errors, last_record } = measured.totals;
     put(&live::POLL_TOTAL, polled as f64);
     put(&live::WRITE_TOTAL, written as f64);
     put(&live::ACTIVE, active as f64);

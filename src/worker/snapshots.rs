@@ -14,7 +14,7 @@ use super::certificates;
 use crate::{
     avro::{Decoder, Registry},
     config::RecordSource,
-    connect::herder::{self, CertificateFilter, Certificates, ConnectorRuns, Error},
+    connect::herder::{self, CertificateFilter, ConnectorRuns, Error, FoundCertificates},
     logins::Grants,
     state::state_topic::{self, StateTopic, StateTopics},
 };
@@ -96,7 +96,7 @@ impl herder::RunStore for WorkerSnapshots {
         prefix: &TopicPrefix,
         wanted: &CertificateFilter,
         end: Instant,
-    ) -> Result<Certificates, Error> {
+    ) -> Result<FoundCertificates, Error> {
         let Self { kafka, admin, decoder, .. } = self;
         certificates::read(kafka, admin, decoder, prefix, wanted, end).await.map_err(|error| match error {
             certificates::Error::Kafka(source) => {

@@ -20,7 +20,7 @@ use crate::{
     },
     logins::{GrantParts, Grants, IdentityHosts, access::ApiAccess},
     plugin::{Store, Tools},
-    state::{State, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
+    state::{StateTables, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
     webhooks::ingest::ConfigFeed,
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
@@ -188,7 +188,7 @@ impl Service {
             ledgers,
         };
         self.health.serve(rest::router(herder.clone()), scrape);
-        if let Some(options) = declared::Options::of(worker) {
+        if let Some(options) = declared::DeclaredOptions::of(worker) {
             let watching = self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
             upkeep.push(("connector file watcher", watching));
         }
@@ -198,7 +198,11 @@ impl Service {
 
     /// Ensures that the topics exist and belong to this cluster, and reads them. Creates nothing if the config topic belongs to
     /// another cluster.
-    async fn open(&self, admin: &Admin, process: &Process) -> Result<(State, topics::Partitions), Error> {
+    async fn open(
+        &self,
+        admin: &Admin,
+        process: &Process,
+    ) -> Result<(StateTables, topics::Partitions), Error> {
         let (kafka, own) = (&self.worker.kafka, &self.worker.topics);
         let check = cluster_check(&self.worker, process);
         let mut wanted = own.clone();
@@ -226,7 +230,7 @@ impl Service {
             Some(configs) => configs,
             None => Table::follow(kafka, &own.config.name, partitions.config).await?,
         };
-        let state = State {
+        let state = StateTables {
             configs,
             offsets: Table::follow(kafka, &own.offset.name, partitions.offset).await?,
             statuses: Table::follow(kafka, &own.status.name, partitions.status).await?,

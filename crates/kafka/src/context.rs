@@ -32,26 +32,26 @@ use super::{Error, error::KafkaCause, oauth::TokenCache, sys};
 /// The client of a context.
 pub(super) trait ClientHandle<R>: Send + Sync {
     /// The wrapper's own handle.
-    fn handle(&self) -> &rdkafka::client::Client<Context<R>>
+    fn handle(&self) -> &rdkafka::client::Client<ClientCallbacks<R>>
     where
-        Context<R>: ClientContext;
+        ClientCallbacks<R>: ClientContext;
 
     /// Purges every record without a delivery report if the client has failed fatally: librdkafka itself drops queued
     /// records, but waits forever for answers to requests in flight.
     fn purge_if_fatal(&self) {}
 }
 
-impl<R> ClientHandle<R> for BaseConsumer<Context<R>>
+impl<R> ClientHandle<R> for BaseConsumer<ClientCallbacks<R>>
 where
-    Context<R>: ConsumerContext,
+    ClientCallbacks<R>: ConsumerContext,
 {
-    fn handle(&self) -> &rdkafka::client::Client<Context<R>> {
+    fn handle(&self) -> &rdkafka::client::Client<ClientCallbacks<R>> {
         self.client()
     }
 }
 
-impl ClientHandle<()> for AdminClient<Context> {
-    fn handle(&self) -> &rdkafka::client::Client<Context> {
+impl ClientHandle<()> for AdminClient<ClientCallbacks> {
+    fn handle(&self) -> &rdkafka::client::Client<ClientCallbacks> {
         self.inner()
     }
 }
@@ -73,7 +73,7 @@ const DISCONNECT_FACILITY: &str = "FAIL";
 const WAS_UP: &str = " in state UP";
 
 /// The callbacks of one client. `own` is the state of those that only its kind has: delivery reports or rebalances.
-pub(super) struct Context<R = ()> {
+pub(super) struct ClientCallbacks<R = ()> {
     client: KafkaClient,
     /// The addresses of `bootstrap.servers`.
     bootstrap: String,
@@ -86,7 +86,7 @@ pub(super) struct Context<R = ()> {
     pub(super) own: R,
 }
 
-impl<R> Context<R> {
+impl<R> ClientCallbacks<R> {
     pub(super) fn new(
         client: KafkaClient,
         bootstrap: String,
@@ -147,7 +147,7 @@ impl<R> Context<R> {
     }
 }
 
-impl<R> Drop for Context<R> {
+impl<R> Drop for ClientCallbacks<R> {
     /// A closing client subtracts its part of the gauges.
     fn drop(&mut self) {
         let totals = self.totals.get_mut();
@@ -163,7 +163,7 @@ impl<R> Drop for Context<R> {
     }
 }
 
-impl<R: Send + Sync + 'static> ClientContext for Context<R> {
+impl<R: Send + Sync + 'static> ClientContext for ClientCallbacks<R> {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn log(&self, level: Level, facility: &str, message: &str) {
@@ -246,7 +246,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     }
 }
 
-impl ConsumerContext for Context {}
+impl ConsumerContext for ClientCallbacks {}
 
 /// The part of librdkafka's statistics that we export.
 #[derive(Default, Deserialize)]
@@ -353,7 +353,8 @@ mod tests {
 
     #[test]
     fn timeout_names_the_last_connection_error() {
-        let context = Context::new(KafkaClient::Admin, String::new(), None, ClientLink::default(), ());
+        let context =
+            ClientCallbacks::new(KafkaClient::Admin, String::new(), None, ClientLink::default(), ());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 

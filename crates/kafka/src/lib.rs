@@ -48,15 +48,15 @@ mod transaction;
 
 pub use client::{MAX_RECORD_BYTES, MIN_MAX_MESSAGE_BYTES, check_settings};
 pub use consumer::{
-    Assignment, Consumer, ConsumerEvent, ConsumerRecord, Options as ConsumerOptions, ReadLimits, ReadToEnd,
-    StartOffset, TopicPartition, read_to_end, read_to_end_from, watermarks, watermarks_of,
+    Assignment, Consumer, ConsumerEvent, ConsumerOptions, ConsumerRecord, ReadLimits, ReadToEnd, StartOffset,
+    TopicPartition, read_to_end, read_to_end_from, watermarks, watermarks_of,
 };
 #[cfg(any(test, feature = "samples"))]
 pub use error::samples;
 pub use error::{Error, KafkaCause, OpenTransaction, Persisted, TopicMismatch};
-pub use group::{Membership, MembershipOutage, Options as GroupOptions, OwnedPartitions, Rebalances};
+pub use group::{GroupOptions, Membership, MembershipOutage, OwnedPartitions, Rebalances};
 pub use partition::{murmur2, partition_of};
-pub use producer::{Ack, DeliveryFuture, Options as ProducerOptions, Producer, SendError};
+pub use producer::{Ack, DeliveryFuture, Producer, ProducerOptions, SendError};
 pub use settings::Kafka;
 pub use table::{
     FencedWriter, LastWriteError, PlainWriter, Table, TableState, WriteError, WriteMark, WriterOptions,
@@ -64,6 +64,5 @@ pub use table::{
 };
 pub use topics::{Admin, TopicSpec};
 pub use transaction::{
-    CommitError, CommitHook, CommittedBatch, Lease, Options as TransactionOptions, ShardProducer,
-    ShardProducers,
+    CommitError, CommitHook, CommittedBatch, Lease, ShardProducer, ShardProducers, TransactionOptions,
 };

@@ -4,15 +4,7 @@
 //! millisecond of every poll spinning: 1 % of a core per idle producer, and there is one producer per shard. Here the timeout
 //! is slightly more than a whole number of milliseconds, which leaves no remainder to spin in.
 
-use std::{
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{ops::Deref, sync::Arc, thread, time::Duration};
 
 use rdkafka::{
     ClientConfig,
@@ -22,34 +14,29 @@ use rdkafka::{
     producer::{BaseProducer, Producer as _, ProducerContext},
 };
 
-use super::context::{ClientHandle, Context, purge_everything};
+use super::context::{ClientCallbacks, ClientHandle, purge_everything};
 
-/// Timeout of one poll, and so the longest a shutdown waits. A busy producer spins up to 1 ms per poll.
+/// Timeout of one poll, and so the longest until a dropped producer closes. A busy producer spins up to 1 ms per poll.
 const POLL_TIMEOUT: Duration = Duration::from_millis(250);
 /// Added to timeouts: longer than the time between two reads of the clock, shorter than a thread takes to wake up.
 pub(super) const POLL_EXTRA: Duration = Duration::from_micros(50);
 
-/// See the module's head. Dropping it waits for the thread and for librdkafka's last events.
-pub(super) struct PolledProducer<C: ProducerContext> {
-    producer: Arc<BaseProducer<C>>,
-    is_ending: Arc<AtomicBool>,
-    /// `None` only while it is being dropped.
-    thread: Option<JoinHandle<()>>,
-}
+/// See the module's head. Dropping it does not block: the thread closes the client.
+pub(super) struct PolledProducer<C: ProducerContext>(Arc<BaseProducer<C>>);
 
 impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for PolledProducer<C> {
     fn from_config_and_context(config: &ClientConfig, context: C) -> KafkaResult<Self> {
         let producer = Arc::new(BaseProducer::from_config_and_context(config, context)?);
-        let is_ending = Arc::new(AtomicBool::new(false));
-        let (serving, ends) = (Arc::clone(&producer), Arc::clone(&is_ending));
-        let serve = move || {
-            while !ends.load(Ordering::Acquire) {
-                serving.poll(POLL_TIMEOUT + POLL_EXTRA);
+        let polled = Arc::clone(&producer);
+        let poll = move || {
+            // Until only the thread is left: it drops the client, which waits for librdkafka's threads.
+            while Arc::strong_count(&polled) > 1 {
+                polled.poll(POLL_TIMEOUT + POLL_EXTRA);
             }
         };
-        let thread = thread::Builder::new().name("kafka-serve".into()).spawn(serve);
-        let thread = thread.map_err(|error| KafkaError::ClientCreation(format!("no thread: {error}")))?;
-        Ok(Self { producer, is_ending, thread: Some(thread) })
+        let started = thread::Builder::new().name("kafka-serve".into()).spawn(poll);
+        started.map_err(|error| KafkaError::ClientCreation(format!("no thread: {error}")))?;
+        Ok(Self(producer))
     }
 }
 
@@ -57,15 +44,15 @@ impl<C: ProducerContext> Deref for PolledProducer<C> {
     type Target = BaseProducer<C>;
 
     fn deref(&self) -> &Self::Target {
-        &self.producer
+        &self.0
     }
 }
 
-impl<R> ClientHandle<R> for PolledProducer<Context<R>>
+impl<R> ClientHandle<R> for PolledProducer<ClientCallbacks<R>>
 where
-    Context<R>: ProducerContext,
+    ClientCallbacks<R>: ProducerContext,
 {
-    fn handle(&self) -> &Client<Context<R>> {
+    fn handle(&self) -> &Client<ClientCallbacks<R>> {
         self.client()
     }
 
@@ -76,20 +63,9 @@ where
     }
 }
 
-impl<C: ProducerContext> Drop for PolledProducer<C> {
-    fn drop(&mut self) {
-        self.is_ending.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::warn!("the thread that polls a producer panicked, see the log");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf, sync::mpsc};
+    use std::{fs, path::PathBuf, sync::mpsc, time::Instant};
 
     use rdkafka::producer::{BaseRecord, DeliveryResult};
 
@@ -99,7 +75,7 @@ mod tests {
     /// Reports which thread polls the producer.
     struct ServingThread(mpsc::Sender<PathBuf>);
 
-    impl ProducerContext for Context<ServingThread> {
+    impl ProducerContext for ClientCallbacks<ServingThread> {
         type DeliveryOpaque = ();
 
         fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {
@@ -122,7 +98,7 @@ mod tests {
         let settings =
             Settings::new(&cluster.settings(), &ClientRole::Producer { queue_bytes: 1 << 20 }).unwrap();
         let (reported, tells) = mpsc::channel();
-        let producer: Arc<PolledProducer<Context<ServingThread>>> =
+        let producer: Arc<PolledProducer<ClientCallbacks<ServingThread>>> =
             settings.create(ServingThread(reported)).unwrap();
         producer
             .send(BaseRecord::to("events").key("key").payload("value"))
@@ -144,5 +120,13 @@ mod tests {
         // is paused, the pause counts as CPU time.
         let least = turns.iter().min().unwrap();
         assert!(*least < Duration::from_micros(400), "{turns:?}");
+
+        drop(producer);
+        // The directory of a thread in /proc goes with the thread.
+        let ended = Instant::now() + Duration::from_secs(20);
+        while thread.exists() {
+            assert!(Instant::now() < ended, "the thread polls a producer that was dropped");
+            thread::sleep(POLL_TIMEOUT / 10);
+        }
     }
 }

@@ -28,11 +28,41 @@ read_as_name!(CertificateMethod: "certificate method");
 written_as_text!(CertificateMethod);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// The list.
+    #[serde(flatten)]
+    pub scope: CertificateScope,
+    /// Whether the list is proved complete.
+    pub certified: bool,
+    /// How.
+    pub method: CertificateMethod,
+    /// Why not.
+    pub reason: Option<String>,
+    /// How it was read.
+    #[serde(flatten)]
+    pub reading: CertificateReading,
+    /// The numbers of the proof.
+    #[serde(flatten)]
+    pub counts: CertificateCounts,
+    /// What became of its records.
+    #[serde(flatten)]
+    pub records: CertificateRecords,
+    /// Who or what asked for the run.
+    pub requested_by: Option<String>,
+    /// `verified` where every change after the reading began was heard of, else `unverified`.
+    pub stream: Option<String>,
+    /// Only what this filter lets through was read.
+    pub filter: Option<String>,
+}
+
+/// The list of a certificate.
 ///
 /// Exactly one of `company_id` and `shard` is set: a list belongs to a company, or spans companies and was read by a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Certificate {
+pub struct CertificateScope {
     /// Name of the connector that read the list.
     pub connector: String,
     /// Snapshot run.
@@ -43,12 +73,12 @@ pub struct Certificate {
     pub company_id: Option<CompanyId>,
     /// Shard that read a list of several companies.
     pub shard: Option<i32>,
-    /// Whether the list is proved complete.
-    pub certified: bool,
-    /// How.
-    pub method: CertificateMethod,
-    /// Why not.
-    pub reason: Option<String>,
+}
+
+/// How the list of a certificate was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateReading {
     /// Passes over the list, void ones included.
     pub passes: i32,
     /// Requested page size in the last pass.
@@ -60,8 +90,19 @@ pub struct Certificate {
     pub pages: i64,
     /// Rows read in all passes.
     pub rows: i64,
-    /// Records written.
-    pub published: i64,
+    /// When reading began, on our clock.
+    pub started_at: i64,
+    /// When the verdict was reached, on our clock.
+    pub ended_at: i64,
+    /// What voided passes, the first of it.
+    #[serde(default)]
+    pub anomalies: Vec<String>,
+}
+
+/// The numbers of the proof; `None` before a pass has come to its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateCounts {
     /// Rows the list had at the cut (n).
     pub listed: Option<i64>,
     /// Distinct ids read up to the cut (R).
@@ -80,10 +121,14 @@ pub struct Certificate {
     pub cut_after: Option<i64>,
     /// Latest moment of the cut, on the provider's clock.
     pub cut_before: Option<i64>,
-    /// When reading began, on our clock.
-    pub started_at: i64,
-    /// When the verdict was reached, on our clock.
-    pub ended_at: i64,
+}
+
+/// What became of the records of a certificate's list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateRecords {
+    /// Records written.
+    pub published: i64,
     /// Known records that no pass showed and that a read by id did not find.
     pub vanished_count: i64,
     /// Their ids; the first of them where there are many.
@@ -92,69 +137,45 @@ pub struct Certificate {
     pub unlisted: i64,
     /// Known records that no pass showed and that could not be read by id either.
     pub unreadable: i64,
-    /// Who or what asked for the run.
-    pub requested_by: Option<String>,
-    /// `verified` where every change after the reading began was heard of, else `unverified`.
-    pub stream: Option<String>,
-    /// Only what this filter lets through was read.
-    pub filter: Option<String>,
-    /// What voided passes, the first of it.
-    #[serde(default)]
-    pub anomalies: Vec<String>,
 }
 
 impl Certificate {
     /// An open verdict on a list of one company.
     #[must_use]
     pub fn of_company(connector: &str, run: RunId, list: &str, company: CompanyId, started_at: i64) -> Self {
-        Self { company_id: Some(company), ..Self::open(connector, run, list, started_at) }
+        Self::open(connector, run, list, Some(company), None, started_at)
     }
 
     /// An open verdict on a shard's reading of a list that spans companies.
     #[must_use]
     pub fn of_shard(connector: &str, run: RunId, list: &str, shard: i32, started_at: i64) -> Self {
-        Self { shard: Some(shard), ..Self::open(connector, run, list, started_at) }
+        Self::open(connector, run, list, None, Some(shard), started_at)
     }
 
     pub(crate) fn to_json(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    fn open(connector: &str, run: RunId, list: &str, started_at: i64) -> Self {
+    fn open(
+        connector: &str,
+        run: RunId,
+        list: &str,
+        company_id: Option<CompanyId>,
+        shard: Option<i32>,
+        started_at: i64,
+    ) -> Self {
+        let (connector, list) = (connector.to_owned(), list.to_owned());
         Self {
-            connector: connector.to_owned(),
-            run,
-            list: list.to_owned(),
-            company_id: None,
-            shard: None,
+            scope: CertificateScope { connector, run, list, company_id, shard },
             certified: false,
             method: CertificateMethod::None,
             reason: None,
-            passes: 0,
-            page_size: 0,
-            page_base: None,
-            pages: 0,
-            rows: 0,
-            published: 0,
-            listed: None,
-            distinct: None,
-            gone: None,
-            found: None,
-            missing_at_most: None,
-            reported_total: None,
-            failed_page: None,
-            cut_after: None,
-            cut_before: None,
-            started_at,
-            ended_at: started_at,
-            vanished_count: 0,
-            vanished: Vec::new(),
-            unlisted: 0,
-            unreadable: 0,
+            reading: CertificateReading { started_at, ended_at: started_at, ..CertificateReading::default() },
+            counts: CertificateCounts::default(),
+            records: CertificateRecords::default(),
             requested_by: None,
             stream: None,
             filter: None,
-            anomalies: Vec::new(),
         }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountingResource, CompanyId, Error, Extra, Moment, SchemaKind, SequenceVersion,
-    members::{Members, Object, provider_object},
+    AccountingResource, CompanyId, Error, Moment, SchemaKind, SequenceVersion,
+    members::{Members, nested_objects, provider_object},
 };
 
 /// Longest plausible delivery time in microseconds: a day of redeliveries.
@@ -31,42 +31,58 @@ pub struct AccountingEvent {
     pub received_at: i64,
     /// Correlation id of the company concerned.
     pub company_id: Option<CompanyId>,
-    /// Id of the subscription that fired (`WebhookId`).
-    pub webhook_id: Option<String>,
-    /// Id of this delivery (`OutgoingId`).
-    pub outgoing_id: Option<String>,
-    /// Provider's `ConversationId`.
-    pub conversation_id: Option<String>,
-    /// Provider's `TenantId`.
-    pub tenant_id: Option<String>,
-    /// Provider's `ExtraPartitionInformation`.
-    pub extra_partition_information: Option<ExtraPartitionInformation>,
-    /// Provider's `EventType`.
-    pub event_type: Option<AccountingEventType>,
-    /// Provider's `Timestamp`: ticks of 100 nanoseconds.
-    pub timestamp: Option<i64>,
-    /// `timestamp` as microseconds since 1970, if the provider counts in UTC, which it does not say.
+    /// The envelope's `timestamp` as microseconds since 1970, if the provider counts in UTC, which it does not say.
     pub timestamp_at: Option<i64>,
-    /// Provider's `JsonData`, the text as sent: itself a JSON document.
-    pub json_data: Option<String>,
-    /// Id of the record that changed: `CorrelationId` in `jsonData`.
+    /// The body.
+    #[serde(flatten)]
+    pub envelope: AccountingEnvelope,
+    /// Parsed from the envelope's `json_data`.
+    #[serde(flatten)]
+    pub data: AccountingData,
+}
+
+provider_object! {
+    /// The body of a delivery.
+    pub struct AccountingEnvelope {
+        /// Id of the subscription that fired (`WebhookId`).
+        webhook_id: Option<String> = text "WebhookId",
+        /// Id of this delivery (`OutgoingId`).
+        outgoing_id: Option<String> = text "OutgoingId",
+        /// Provider's `ConversationId`.
+        conversation_id: Option<String> = text "ConversationId",
+        /// Provider's `TenantId`.
+        tenant_id: Option<String> = text "TenantId",
+        /// Provider's `ExtraPartitionInformation`.
+        extra_partition_information: Option<ExtraPartitionInformation> = nested "ExtraPartitionInformation",
+        /// Provider's `EventType`.
+        event_type: Option<AccountingEventType> = nested "EventType",
+        /// Provider's `Timestamp`: ticks of 100 nanoseconds.
+        timestamp: Option<i64> = integer "Timestamp",
+        /// Provider's `JsonData`, the text as sent: itself a JSON document.
+        json_data: Option<String> = text "JsonData",
+        /// Provider's `UserIdentifier`.
+        user_identifier: Option<String> = text "UserIdentifier",
+    }
+}
+
+/// Members of `JsonData`; each is `None` if that is not a JSON object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountingData {
+    /// Id of the record that changed (`CorrelationId`).
     pub correlation_id: Option<String>,
-    /// `Version` in `jsonData`: a time as text in a format the provider does not state.
+    /// `Version`: a time as text in a format the provider does not state.
     pub version: Option<String>,
-    /// `SequenceVersion` in `jsonData`: the revision the change led to.
+    /// `SequenceVersion`: the revision the change led to.
     pub sequence_version: Option<String>,
     /// `sequenceVersion` as a number.
     pub sequence: Option<i64>,
-    /// `SvcSourceInterface` in `jsonData`.
+    /// `SvcSourceInterface`.
     pub svc_source_interface: Option<String>,
-    /// `SvcProcessId` in `jsonData`.
+    /// `SvcProcessId`.
     pub svc_process_id: Option<String>,
-    /// `SvcSourceAction` in `jsonData`.
+    /// `SvcSourceAction`.
     pub svc_source_action: Option<String>,
-    /// Provider's `UserIdentifier`.
-    pub user_identifier: Option<String>,
-    /// What no other field holds.
-    pub extra: Extra,
 }
 
 provider_object! {
@@ -94,6 +110,8 @@ provider_object! {
         semantic_name: Option<String> = text "SemanticName",
     }
 }
+
+nested_objects!(ExtraPartitionInformation, AccountingEventType);
 
 impl AccountingEvent {
     /// Parses a delivery's body. `resource` is the one the webhook was subscribed for: the provider documents its own names for
@@ -130,9 +148,9 @@ impl AccountingEvent {
     /// it needs no topic.
     #[must_use]
     pub fn acknowledged(json: &[u8]) -> Option<Option<String>> {
-        let mut envelope = Members::parse(SchemaKind::AccountingEvent, json).ok()?;
-        let event_type = AccountingEventType::from_members(envelope.object("EventType")?);
-        (event_type.kind()? == EventKind::Acknowledge).then(|| envelope.text("WebhookId"))
+        let members = Members::parse(SchemaKind::AccountingEvent, json).ok()?;
+        let envelope = AccountingEnvelope::from_members(members);
+        (envelope.event_type?.kind()? == EventKind::Acknowledge).then_some(envelope.webhook_id)
     }
 
     fn read(
@@ -140,62 +158,28 @@ impl AccountingEvent {
         reception: Reception<'_>,
         resource: impl FnOnce(Option<&AccountingEventType>) -> Option<AccountingResource>,
     ) -> Result<Self, Error> {
-        let mut envelope = Members::parse(SchemaKind::AccountingEvent, json)?;
-        let event_type = envelope.object("EventType").map(AccountingEventType::from_members);
-        let resource = resource(event_type.as_ref()).ok_or(Error::Unplaceable {
+        let envelope = AccountingEnvelope::from_members(Members::parse(SchemaKind::AccountingEvent, json)?);
+        let resource = resource(envelope.event_type.as_ref()).ok_or(Error::Unplaceable {
             schema: SchemaKind::AccountingEvent,
             member: "EventType.Resource",
         })?;
-        let partition =
-            envelope.object("ExtraPartitionInformation").map(ExtraPartitionInformation::from_members);
-        let json_data = envelope.text("JsonData");
-        let mut data = data(json_data.as_deref());
-        let correlation_id = data.text("CorrelationId");
-        let sequence_version = data.digits("SequenceVersion");
-        let [version, svc_source_interface, svc_process_id, svc_source_action] =
-            ["Version", "SvcSourceInterface", "SvcProcessId", "SvcSourceAction"].map(|name| data.text(name));
-        let timestamp = envelope.integer("Timestamp");
+        let data = AccountingData::parse(envelope.json_data.as_deref());
+        let partition = envelope.extra_partition_information.as_ref();
         Ok(Self {
             connector: reception.connector.to_owned(),
             resource,
             received_at: reception.received_at,
-            company_id: company(resource, partition.as_ref(), correlation_id.as_deref()),
-            webhook_id: envelope.text("WebhookId"),
-            outgoing_id: envelope.text("OutgoingId"),
-            conversation_id: envelope.text("ConversationId"),
-            tenant_id: envelope.text("TenantId"),
-            extra_partition_information: partition,
-            event_type,
-            timestamp,
-            timestamp_at: timestamp.and_then(Moment::from_ticks).map(Moment::micros),
-            json_data,
-            correlation_id,
-            version,
-            sequence: sequence(sequence_version.as_deref()),
-            sequence_version,
-            svc_source_interface,
-            svc_process_id,
-            svc_source_action,
-            user_identifier: envelope.text("UserIdentifier"),
-            extra: envelope.rest(),
+            company_id: company(resource, partition, data.correlation_id.as_deref()),
+            timestamp_at: envelope.timestamp.and_then(Moment::from_ticks).map(Moment::micros),
+            envelope,
+            data,
         })
     }
 
     /// The original body, without our fields.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let partition = self.extra_partition_information.as_ref().map(ExtraPartitionInformation::to_json);
-        Object::with(&self.extra)
-            .text("WebhookId", &self.webhook_id)
-            .text("OutgoingId", &self.outgoing_id)
-            .text("ConversationId", &self.conversation_id)
-            .text("TenantId", &self.tenant_id)
-            .json("ExtraPartitionInformation", partition)
-            .json("EventType", self.event_type.as_ref().map(AccountingEventType::to_json))
-            .integer("Timestamp", &self.timestamp)
-            .text("JsonData", &self.json_data)
-            .text("UserIdentifier", &self.user_identifier)
-            .finish()
+        self.envelope.to_json()
     }
 
     /// When the change happened, in microseconds since 1970: the provider's `Timestamp` if plausible, else the time of receipt. A
@@ -209,13 +193,29 @@ impl AccountingEvent {
 
     /// Whether `JsonData` has a value under this name.
     pub(super) fn data_has_value(&self, name: &str) -> bool {
-        data(self.json_data.as_deref()).has_value(name)
+        data(self.envelope.json_data.as_deref()).has_value(name)
     }
 
     /// What happened; `None` if the provider does not say.
     #[must_use]
     pub fn kind(&self) -> Option<EventKind> {
-        self.event_type.as_ref()?.kind()
+        self.envelope.event_type.as_ref()?.kind()
+    }
+}
+
+impl AccountingData {
+    fn parse(json_data: Option<&str>) -> Self {
+        let mut data = data(json_data);
+        let sequence_version = data.digits("SequenceVersion");
+        Self {
+            correlation_id: data.text("CorrelationId"),
+            version: data.text("Version"),
+            sequence: sequence(sequence_version.as_deref()),
+            sequence_version,
+            svc_source_interface: data.text("SvcSourceInterface"),
+            svc_process_id: data.text("SvcProcessId"),
+            svc_source_action: data.text("SvcSourceAction"),
+        }
     }
 }
 

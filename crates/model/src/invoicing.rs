@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{
     CompanyId, Error, Extra, InvoicingAction, InvoicingEntity, InvoicingHook, SchemaKind, TenantId,
     event::Reception,
-    members::{Members, Object, provider_object, without_bom},
+    members::{Members, Object, nested_objects, provider_object, without_bom},
 };
 
 /// Most notifications per delivery, since each event carries a copy of the envelope.
@@ -44,26 +44,33 @@ pub struct InvoicingEvent {
     /// What happened; `None`, written `unknown`, if neither the subscription's secret nor the body says it.
     #[serde(with = "action_or_unknown")]
     pub action: Option<InvoicingAction>,
-    /// Provider's `Entity`, such as `SaleInvoice`.
-    pub entity: Option<String>,
-    /// Id of the entity that changed (`EntityId`).
-    pub entity_id: Option<String>,
-    /// Provider's `TenantId`.
-    pub tenant_id: Option<String>,
-    /// User who made the change (`User`).
-    pub user: Option<String>,
-    /// Provider's `Changes`, in its order.
-    pub changes: Option<Vec<InvoicingChange>>,
-    /// Provider's `Host`.
-    pub host: Option<String>,
-    /// Provider's `SourceApplication`.
-    pub source_application: Option<String>,
-    /// `Action` as a wrapped notification states it.
-    pub provider_action: Option<String>,
+    /// The notification: the body, or one of the envelope's.
+    #[serde(flatten)]
+    pub notification: InvoicingNotification,
     /// The envelope; `None` for the flat form, in which the body is the notification.
     pub envelope: Option<InvoicingEnvelope>,
-    /// What no other field holds.
-    pub extra: Extra,
+}
+
+provider_object! {
+    /// A notification, as sent.
+    pub struct InvoicingNotification {
+        /// Provider's `Entity`, such as `SaleInvoice`.
+        entity: Option<String> = text "Entity",
+        /// Id of the entity that changed (`EntityId`).
+        entity_id: Option<String> = text "EntityId",
+        /// Provider's `TenantId`.
+        tenant_id: Option<String> = text "TenantId",
+        /// User who made the change (`User`).
+        user: Option<String> = text "User",
+        /// Provider's `Changes`, in its order.
+        changes: Option<Vec<InvoicingChange>> = each "Changes",
+        /// Provider's `Host`.
+        host: Option<String> = text "Host",
+        /// Provider's `SourceApplication`.
+        source_application: Option<String> = text "SourceApplication",
+        /// `Action` as a wrapped notification states it.
+        provider_action: Option<String> = text "Action",
+    }
 }
 
 provider_object! {
@@ -75,6 +82,8 @@ provider_object! {
         value: Option<String> = text "Value",
     }
 }
+
+nested_objects!(InvoicingChange);
 
 /// The envelope of a notification in the wrapped form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,20 +151,7 @@ impl InvoicingEvent {
     /// The original body without our fields; for the wrapped form, with this notification only.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let changes = self.changes.as_ref().map(|changes| {
-            let changes: Vec<_> = changes.iter().map(InvoicingChange::to_json).collect();
-            format!("[{}]", changes.join(","))
-        });
-        let notification = Object::with(&self.extra)
-            .text("Entity", &self.entity)
-            .text("EntityId", &self.entity_id)
-            .text("TenantId", &self.tenant_id)
-            .text("User", &self.user)
-            .json("Changes", changes)
-            .text("Host", &self.host)
-            .text("SourceApplication", &self.source_application)
-            .text("Action", &self.provider_action)
-            .finish();
+        let notification = self.notification.to_json();
         let Some(envelope) = &self.envelope else { return notification };
         Object::with(&envelope.extra)
             .text("Id", &envelope.id)
@@ -166,31 +162,21 @@ impl InvoicingEvent {
     }
 
     fn from_members(
-        mut members: Members<'_>,
+        members: Members<'_>,
         envelope: Option<InvoicingEnvelope>,
         context: &InvoicingContext<'_>,
     ) -> Result<Self, Error> {
-        let entity = members.text("Entity");
-        let tenant_id = members.text("TenantId");
-        let provider_action = members.text("Action");
+        let notification = InvoicingNotification::from_members(members);
+        let InvoicingNotification { entity, tenant_id, provider_action, .. } = &notification;
         let tenant = tenant_id.as_deref().and_then(|id| TenantId::new(id).ok());
-        let changes = members.objects("Changes");
         Ok(Self {
             connector: context.reception.connector.to_owned(),
             resource: resource(entity.as_deref(), context.hook)?,
             received_at: context.reception.received_at,
             company_id: tenant.and_then(|tenant| context.tenants.get(&tenant).cloned()),
             action: context.hook.map(|hook| hook.action).or_else(|| action(provider_action.as_deref()?)),
-            entity,
-            entity_id: members.text("EntityId"),
-            tenant_id,
-            user: members.text("User"),
-            changes: changes.map(|changes| changes.into_iter().map(InvoicingChange::from_members).collect()),
-            host: members.text("Host"),
-            source_application: members.text("SourceApplication"),
-            provider_action,
+            notification,
             envelope,
-            extra: members.rest(),
         })
     }
 }
@@ -209,9 +195,9 @@ struct FirstElement<'a>(Option<EntityMembers<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for FirstElement<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct FirstElementVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for FirstElementVisitor {
             type Value = FirstElement<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,7 +211,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for FirstElement<'a> {
             }
         }
 
-        deserializer.deserialize_seq(Visitor)
+        deserializer.deserialize_seq(FirstElementVisitor)
     }
 }
 

@@ -39,26 +39,36 @@ mod trace;
 mod value;
 mod version;
 
-pub use certificate::{Certificate, CertificateMethod};
+pub use certificate::{
+    Certificate, CertificateCounts, CertificateMethod, CertificateReading, CertificateRecords,
+    CertificateScope,
+};
 pub use encoded::EncodedRecord;
 pub use entity::{InvoicingAction, InvoicingEntity, InvoicingHook};
 pub use error::Error;
-pub use event::{AccountingEvent, AccountingEventType, EventKind, ExtraPartitionInformation, Reception};
+pub use event::{
+    AccountingData, AccountingEnvelope, AccountingEvent, AccountingEventType, EventKind,
+    ExtraPartitionInformation, Reception,
+};
 pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, WebhookId};
-pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
+pub use invoicing::{
+    InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent, InvoicingNotification,
+};
 pub use key::{Key, Partitioning};
 pub use ledger::{
     Acknowledge, DeliveryInterval, DeliveryIntervals, DesiredRunState, Difference, Echo, Fingerprint, Gap,
-    GapAccepted, GapCause, GapState, HistoryEntry, ListProgress, Nonce, ReceiverReport, Repair, RepairState,
-    Run, RunCommand, RunKind, RunProgress, ShardState, StreamStart, Subscription, SubscriptionCommand,
-    SubscriptionCommandDone, SubscriptionPhase, Target, TargetStart, Traffic,
+    GapAccepted, GapCause, GapState, HistoryEntry, ListComparison, ListCounts, ListProgress, Nonce,
+    ReceiverReport, Repair, RepairState, Run, RunCommand, RunKind, RunProgress, RunWork, ShardRun,
+    ShardState, ShardTimes, StreamStart, Subscription, SubscriptionCommand, SubscriptionCommandDone,
+    SubscriptionPhase, SubscriptionRegistration, SubscriptionTimes, Target, TargetStart, Traffic,
+    Verification,
 };
 pub use list::List;
 pub use members::Extra;
 pub use outgoing::{Origin, Outgoing, RecordMeta};
 pub use quote::{QUOTE_LIMIT, Quote, is_printable, without_quotes};
 pub use record::{Account, Company, Customer, PayrollCompany, Record};
-pub use resource::{AccountingResource, Area, RemovalKind};
+pub use resource::{AccountingResource, RemovalKind, ResourceArea};
 pub use schema::SchemaKind;
 pub use time::Moment;
 pub use topic::{Cleanup, Topic, TopicPrefix};

@@ -70,6 +70,28 @@ macro_rules! provider_object {
 }
 pub(super) use provider_object;
 
+/// An object of the provider that is a member of another one.
+pub(super) trait NestedObject {
+    fn read(members: Members<'_>) -> Self;
+    fn write(&self) -> String;
+}
+
+/// Lets structs of [`provider_object!`] be fields of others.
+macro_rules! nested_objects {
+    ($($name:ident),+) => {
+        $(impl $crate::members::NestedObject for $name {
+            fn read(members: $crate::members::Members<'_>) -> Self {
+                Self::from_members(members)
+            }
+
+            fn write(&self) -> String {
+                self.to_json()
+            }
+        })+
+    };
+}
+pub(super) use nested_objects;
+
 /// JSON text by label. See the module's head.
 pub type Extra = BTreeMap<String, String>;
 
@@ -130,16 +152,17 @@ impl<'a> Members<'a> {
         self.take(name, |value| (value.get() != "null").then(|| value.get().to_owned()))
     }
 
-    pub(super) fn object(&mut self, name: &str) -> Option<Members<'a>> {
-        self.take(name, object)
+    /// Takes an object.
+    pub(super) fn nested<T: NestedObject>(&mut self, name: &str) -> Option<T> {
+        self.take(name, object).map(T::read)
     }
 
     /// Takes an array only if every element is an object.
-    pub(super) fn objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
-        self.take(name, objects)
+    pub(super) fn each<T: NestedObject>(&mut self, name: &str) -> Option<Vec<T>> {
+        self.take(name, objects).map(|objects| objects.into_iter().map(T::read).collect())
     }
 
-    /// As [`Members::objects`], but does not take an empty array.
+    /// Takes an array only if every element is an object, and not if it is empty.
     pub(super) fn some_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
         self.take(name, |value| objects(value).filter(|objects| !objects.is_empty()))
     }
@@ -188,9 +211,9 @@ impl<'a> Members<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct MembersVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for MembersVisitor {
             type Value = Members<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,7 +230,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
         }
 
-        deserializer.deserialize_map(Visitor)
+        deserializer.deserialize_map(MembersVisitor)
     }
 }
 
@@ -237,6 +260,18 @@ impl Object {
 
     pub(super) fn integer(self, name: &str, value: &Option<i64>) -> Self {
         self.json(name, value.map(|number| number.to_string()))
+    }
+
+    pub(super) fn nested<T: NestedObject>(self, name: &str, value: &Option<T>) -> Self {
+        self.json(name, value.as_ref().map(T::write))
+    }
+
+    pub(super) fn each<T: NestedObject>(self, name: &str, values: &Option<Vec<T>>) -> Self {
+        let array = |values: &Vec<T>| {
+            let values: Vec<_> = values.iter().map(T::write).collect();
+            format!("[{}]", values.join(","))
+        };
+        self.json(name, values.as_ref().map(array))
     }
 
     pub(super) fn json(mut self, name: &str, value: Option<String>) -> Self {

@@ -53,7 +53,7 @@ named! {
 
 /// The part of the provider's API a resource belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Area {
+pub enum ResourceArea {
     /// ACC.
     Accounting,
     /// CORE.
@@ -62,7 +62,7 @@ pub enum Area {
     Import,
 }
 
-impl Area {
+impl ResourceArea {
     /// Path below the provider's base address.
     #[must_use]
     pub const fn path(self) -> &'static str {
@@ -103,7 +103,7 @@ impl AccountingResource {
 
     /// Part of the API it belongs to.
     #[must_use]
-    pub const fn area(self) -> Area {
+    pub const fn area(self) -> ResourceArea {
         self.row().0
     }
 
@@ -127,8 +127,8 @@ impl AccountingResource {
     }
 
     /// The table: area, path below that of the area, schema, ending.
-    const fn row(self) -> (Area, &'static str, SchemaKind, RemovalKind) {
-        use {Area as A, RemovalKind as E, SchemaKind as S};
+    const fn row(self) -> (ResourceArea, &'static str, SchemaKind, RemovalKind) {
+        use {RemovalKind as E, ResourceArea as A, SchemaKind as S};
         match self {
             Self::Accounts => (A::Accounting, "accounts", S::Account, E::Disabled),
             Self::Charges => (A::Accounting, "charges", S::Record, E::Deleted),

@@ -91,10 +91,10 @@ impl Value {
     pub fn key(&self) -> Result<Key, Error> {
         match self {
             Self::AccountingEvent(event) => {
-                self.event_key(event.company_id.as_ref(), event.tenant_id.as_deref())
+                self.event_key(event.company_id.as_ref(), event.envelope.tenant_id.as_deref())
             }
             Self::InvoicingEvent(event) => {
-                self.event_key(event.company_id.as_ref(), event.tenant_id.as_deref())
+                self.event_key(event.company_id.as_ref(), event.notification.tenant_id.as_deref())
             }
             Self::Company(company) => {
                 // The company part of a company's key is the key of its events, as for every record.
@@ -114,11 +114,13 @@ impl Value {
                 let code = company.company_code.ok_or(self.unplaceable("companyCode"))?;
                 Ok(Key::payroll(&PayrollCompanyCode::from(code)))
             }
-            Self::Certificate(certificate) => match (&certificate.company_id, certificate.shard) {
-                (Some(company), None) => Ok(Key::company_list(company, &certificate.list)),
-                (None, Some(shard)) => Ok(Key::shard_list(shard, &certificate.list)),
-                _ => Err(self.unplaceable("companyId or shard, and not both,")),
-            },
+            Self::Certificate(certificate) => {
+                match (&certificate.scope.company_id, certificate.scope.shard) {
+                    (Some(company), None) => Ok(Key::company_list(company, &certificate.scope.list)),
+                    (None, Some(shard)) => Ok(Key::shard_list(shard, &certificate.scope.list)),
+                    _ => Err(self.unplaceable("companyId or shard, and not both,")),
+                }
+            }
         }
     }
 
@@ -146,7 +148,7 @@ impl Value {
         let sent = |extra: &Extra, name: &str| extra.get(name).is_some_and(|json| json != "null");
         let (sequence, unusable) = match self {
             Self::AccountingEvent(event) => {
-                let read = &event.sequence_version;
+                let read = &event.data.sequence_version;
                 (read, read.is_none() && event.data_has_value("SequenceVersion"))
             }
             Self::Company(company) => (&company.sequence_version, sent(&company.extra, SEQUENCE)),

@@ -8,12 +8,12 @@
 //! Each handshake runs in its own task, so a silent client blocks no other. A stop ends in order: stop accepting, let running
 //! requests finish until the deadline, then cut the rest.
 //!
-//! - An inactive connection loses its slot: it ends after [`Options::head`] without a byte and without a running handler, whether
+//! - An inactive connection loses its slot: it ends after [`ServerOptions::head`] without a byte and without a running handler, whether
 //!   it sends no request, sends half of one, or does not read its response. Handlers limit how long they wait for a request body.
 //! - A new connection does not wait for an idle one: when all slots are taken, the connection that has been without a request for
 //!   longest is evicted. Connections with a running request are not; if all have one, the new connection waits, and the next ones
 //!   wait in the kernel's queue.
-//! - One address cannot take all slots ([`Options::per_address`]), and one request head takes at most 32 KiB of memory.
+//! - One address cannot take all slots ([`ServerOptions::per_address`]), and one request head takes at most 32 KiB of memory.
 //! - A failing connection ends alone. A failing accept (no descriptors left) is retried after a moment.
 
 use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
@@ -65,7 +65,7 @@ const MAX_PENDING_RESETS: usize = 20;
 
 /// Settings of a listener.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ServerOptions {
     /// HTTPS with this configuration, else plain HTTP. Its ALPN list decides whether HTTP/2 is offered.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Open connections, at least one. One more evicts the connection that has been without a request for longest, or waits if
@@ -81,7 +81,7 @@ pub struct Options {
     pub exempt: Vec<IpNet>,
 }
 
-impl Default for Options {
+impl Default for ServerOptions {
     /// Plain HTTP for tools: 1,024 connections, without a limit per address.
     fn default() -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Server {
     ///
     /// # Errors
     /// The listener has no local address.
-    pub fn start(listener: TcpListener, router: Router, options: Options) -> io::Result<Self> {
+    pub fn start(listener: TcpListener, router: Router, options: ServerOptions) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let cut = CancellationToken::new();
         let stop = cut.child_token();
@@ -137,7 +137,7 @@ impl Server {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEADER_LIST_BYTES)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS);
-        let listener_state = Listener {
+        let listener_state = ListenerState {
             slots: Slots::new(options.connections),
             tls: options.tls.map(TlsAcceptor::from),
             handshake: options.handshake,
@@ -178,7 +178,7 @@ impl Drop for Server {
 }
 
 /// State shared by the connections of one listener.
-struct Listener {
+struct ListenerState {
     slots: Arc<Slots>,
     tls: Option<TlsAcceptor>,
     handshake: Duration,
@@ -212,7 +212,7 @@ where
 #[error("the handler asked to end the connection")]
 struct HungUp;
 
-async fn accept(listener: TcpListener, listener_state: Arc<Listener>) {
+async fn accept(listener: TcpListener, listener_state: Arc<ListenerState>) {
     let stop = listener_state.stop.clone();
     stop.run_until_cancelled(async {
         loop {
@@ -248,7 +248,7 @@ async fn accept(listener: TcpListener, listener_state: Arc<Listener>) {
 async fn shake_hands(
     stream: TcpStream,
     peer: SocketAddr,
-    listener_state: &Listener,
+    listener_state: &ListenerState,
     activity: &Arc<Activity>,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -269,7 +269,7 @@ async fn shake_hands(
 }
 
 /// Serves one connection until it ends, is inactive for too long, is evicted, or the listener stops.
-async fn serve<T>(stream: T, peer: SocketAddr, listener_state: &Listener, activity: &Arc<Activity>)
+async fn serve<T>(stream: T, peer: SocketAddr, listener_state: &ListenerState, activity: &Arc<Activity>)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -35,7 +35,7 @@ async fn http_1_and_2_work_with_and_without_tls() {
     let router = Router::new().route("/", get(peer));
     let (tls, certificate) = tls();
     let plain = start(router.clone(), options()).await;
-    let secure = start(router, Options { tls: Some(tls), ..options() }).await;
+    let secure = start(router, ServerOptions { tls: Some(tls), ..options() }).await;
     let (plain, secure) = (url("http", &plain), url("https", &secure));
     let trusting = || client().tls_certs_only([certificate.clone()]);
 
@@ -119,7 +119,7 @@ async fn close_after_sends_the_response_and_ends_the_connection() {
 async fn a_silent_handshake_blocks_no_other_and_times_out() {
     let (tls, certificate) = tls();
     let router = Router::new().route("/", get(|| async { "fine" }));
-    let server = start(router, Options { tls: Some(tls), handshake: SHORT, ..options() }).await;
+    let server = start(router, ServerOptions { tls: Some(tls), handshake: SHORT, ..options() }).await;
     let mut silent = TcpStream::connect(server.address()).await.unwrap();
 
     let client = client().tls_certs_only([certificate]).build().unwrap();
@@ -218,7 +218,8 @@ async fn open_connections_stay_within_the_limit() {
             [("connection", "close")]
         }
     };
-    let server = start(Router::new().route("/", get(handler)), Options { connections: 2, ..options() }).await;
+    let server =
+        start(Router::new().route("/", get(handler)), ServerOptions { connections: 2, ..options() }).await;
 
     // All clients ask before any request is released, so a third slot would show.
     let mut clients = Vec::new();
@@ -255,7 +256,7 @@ async fn idle_connections_are_evicted_oldest_first() {
             // The start of the first handshake message.
             Some(_) => ("https", &b"\x16\x03\x01\x02\x00\x01"[..]),
         };
-        let server = start(router.clone(), Options { tls, connections: 3, ..options() }).await;
+        let server = start(router.clone(), ServerOptions { tls, connections: 3, ..options() }).await;
         // Nothing, half of a message, and a request that was answered.
         let mut silent = TcpStream::connect(server.address()).await.unwrap();
         let mut halfway = TcpStream::connect(server.address()).await.unwrap();
@@ -294,7 +295,7 @@ async fn a_connection_with_a_running_request_is_not_evicted() {
         };
         let router =
             Router::new().route("/held", axum::routing::post(handler)).route("/", get(|| async { "fine" }));
-        let server = start(router, Options { connections: 2, ..options() }).await;
+        let server = start(router, ServerOptions { connections: 2, ..options() }).await;
         let address = server.address();
         let client = if http2 { client().http2_prior_knowledge() } else { client() }.build().unwrap();
         let held = tokio::spawn(client.post(format!("http://{address}/held")).body("mine").send());
@@ -320,7 +321,8 @@ async fn a_connection_with_a_running_request_is_not_evicted() {
 
 #[tokio::test]
 async fn an_address_at_its_limit_is_refused_and_others_are_served() {
-    let options = Options { per_address: 2, exempt: vec!["127.0.0.3/32".parse().unwrap()], ..options() };
+    let options =
+        ServerOptions { per_address: 2, exempt: vec!["127.0.0.3/32".parse().unwrap()], ..options() };
     let server = start(Router::new().route("/", get(|| async { "fine" })), options).await;
     let ask = async |host: u8| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -345,7 +347,7 @@ async fn an_address_at_its_limit_is_refused_and_others_are_served() {
 
 #[tokio::test]
 async fn a_connection_without_a_whole_request_times_out() {
-    let server = start(Router::new(), Options { head: SHORT, ..options() }).await;
+    let server = start(Router::new(), ServerOptions { head: SHORT, ..options() }).await;
     let preface_and_settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
     for sent in
@@ -376,7 +378,8 @@ async fn a_slow_handler_or_body_is_not_inactivity() {
         });
         Body::from_stream(slow)
     };
-    let server = start(Router::new().route("/", get(handler)), Options { head: QUIET, ..options() }).await;
+    let server =
+        start(Router::new().route("/", get(handler)), ServerOptions { head: QUIET, ..options() }).await;
     let address = server.address();
     let answer = tokio::spawn(async move {
         let response = client().build().unwrap().get(format!("http://{address}/")).send().await;
@@ -405,7 +408,8 @@ async fn a_client_that_reads_no_response_times_out() {
             Ok::<_, Infallible>(chunk)
         }))
     };
-    let server = start(Router::new().route("/", get(handler)), Options { head: QUIET, ..options() }).await;
+    let server =
+        start(Router::new().route("/", get(handler)), ServerOptions { head: QUIET, ..options() }).await;
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
 
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
@@ -450,13 +454,13 @@ async fn start_held() -> (Server, mpsc::Receiver<()>, oneshot::Sender<()>) {
     (start(Router::new().route("/", get(handler)), options()).await, started, release)
 }
 
-async fn start(router: Router, options: Options) -> Server {
+async fn start(router: Router, options: ServerOptions) -> Server {
     let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     Server::start(listener, router, options).unwrap()
 }
 
-fn options() -> Options {
-    Options { tls: None, connections: 16, handshake: LONG, head: LONG, ..Options::default() }
+fn options() -> ServerOptions {
+    ServerOptions { tls: None, connections: 16, handshake: LONG, head: LONG, ..ServerOptions::default() }
 }
 
 fn client() -> reqwest::ClientBuilder {

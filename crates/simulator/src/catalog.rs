@@ -30,7 +30,7 @@ choices! { "camelCase";
     }
 
     /// A part of the gateway, with its own path prefix.
-    pub enum Area {
+    pub enum GatewayArea {
         /// ACC.
         Accounting,
         /// CORE.
@@ -91,7 +91,7 @@ choices! { "PascalCase";
     }
 }
 
-impl Area {
+impl GatewayArea {
     /// Path below the base address, with its leading slash.
     pub const fn path(self) -> &'static str {
         match self {
@@ -106,8 +106,8 @@ impl Area {
 
 impl Resource {
     /// Area, path below it, and the singular that its event types begin with.
-    const fn row(self) -> (Area, &'static str, &'static str) {
-        use Area::{Accounting, Core, Import};
+    const fn row(self) -> (GatewayArea, &'static str, &'static str) {
+        use GatewayArea::{Accounting, Core, Import};
         match self {
             Self::Accounts => (Accounting, "accounts", "Account"),
             Self::Charges => (Accounting, "charges", "Charge"),
@@ -134,7 +134,7 @@ impl Resource {
     }
 
     /// Its area.
-    pub const fn area(self) -> Area {
+    pub const fn area(self) -> GatewayArea {
         self.row().0
     }
 
@@ -156,9 +156,9 @@ impl Resource {
     /// `Domain` of its events. The document shows only ACC; the other two are made up, and the events endpoint lists them.
     pub const fn domain(self) -> &'static str {
         match self.area() {
-            Area::Core => "COR",
-            Area::Import => "IMP",
-            Area::Accounting | Area::Payroll | Area::Invoicing => "ACC",
+            GatewayArea::Core => "COR",
+            GatewayArea::Import => "IMP",
+            GatewayArea::Accounting | GatewayArea::Payroll | GatewayArea::Invoicing => "ACC",
         }
     }
 

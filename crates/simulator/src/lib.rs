@@ -35,7 +35,6 @@ pub mod identity;
 pub mod invoicing;
 pub mod journal;
 pub mod knobs;
-mod layers;
 mod provider;
 pub mod random;
 pub mod reads;
@@ -46,7 +45,7 @@ pub mod timestamp;
 mod validation;
 pub mod world;
 
-pub use self::{core::Core, provider::Provider, start::Simulator, validation::InvalidSetting};
+pub use self::{core::Core, provider::SimulatedProvider, start::Simulator, validation::InvalidSetting};
 
 /// Why a simulator did not start or could not do something.
 #[derive(Debug, thiserror::Error)]

@@ -6,41 +6,41 @@ use std::{
 };
 
 use super::{
-    accounting::Accounting,
+    accounting::WebhookService,
     clock::Clock,
     core::Core,
     deliveries::{Deliveries, DeliveryOrder, Family, WebhookFamilies},
     gateway::Gateway,
-    identity::Identity,
-    invoicing::Invoicing,
+    identity::IdentityProvider,
+    invoicing::InvoicingService,
     knobs::{Fault, Knobs},
     settings::Settings,
-    world::{Change, World},
+    world::{World, WorldChange},
 };
 
 /// Changes of the world between two yields to other tasks.
 const STEPS_PER_YIELD: u64 = 256;
 
-/// A provider. Handlers of reads and `/_control` get it as `State<Arc<Provider>>`; handlers of a part get that part.
+/// A provider. Handlers of reads and `/_control` get it as `State<Arc<SimulatedProvider>>`; handlers of a part get that part.
 #[derive(Debug)]
-pub struct Provider {
+pub struct SimulatedProvider {
     pub(super) core: Arc<Core>,
     /// Login, codes, tokens, keys.
-    pub identity: Arc<Identity>,
+    pub identity: Arc<IdentityProvider>,
     /// Limits, faults and the journal of requests.
     pub gateway: Arc<Gateway>,
     /// Reads so far with a lagging replica. Each is drawn by its number, so the same calls in the same order give the same.
     pub(super) replica_reads: AtomicU64,
     /// Webhooks of the accounting family.
-    pub accounting: Arc<Accounting>,
+    pub accounting: Arc<WebhookService>,
     /// Login and webhooks of the invoicing API.
-    pub invoicing: Arc<Invoicing>,
+    pub invoicing: Arc<InvoicingService>,
     /// Queued deliveries and the journal of all.
     pub deliveries: Arc<Deliveries>,
 }
 
 /// Settings, clock, knobs and world.
-impl Deref for Provider {
+impl Deref for SimulatedProvider {
     type Target = Core;
 
     fn deref(&self) -> &Core {
@@ -48,7 +48,7 @@ impl Deref for Provider {
     }
 }
 
-impl Provider {
+impl SimulatedProvider {
     /// Creates a provider with its initial world. It neither listens nor delivers by itself.
     ///
     /// # Errors
@@ -56,10 +56,10 @@ impl Provider {
     pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
         settings.validate()?;
         let core = Core::new(settings);
-        let identity = Arc::new(Identity::new(&core)?);
+        let identity = Arc::new(IdentityProvider::new(&core)?);
         let deliveries = Arc::new(Deliveries::new(&core)?);
-        let accounting = Arc::new(Accounting::new(&core, &deliveries));
-        let invoicing = Arc::new(Invoicing::new(&core, &deliveries));
+        let accounting = Arc::new(WebhookService::new(&core, &deliveries));
+        let invoicing = Arc::new(InvoicingService::new(&core, &deliveries));
         let gateway = Arc::new(Gateway::new(&core, &identity, &invoicing));
         let replica_reads = AtomicU64::new(0);
         Ok(Arc::new(Self { core, identity, gateway, replica_reads, accounting, invoicing, deliveries }))
@@ -90,14 +90,14 @@ impl Provider {
     }
 
     /// Changes the world and announces the changes to webhooks, in the order they happened.
-    pub fn change<T>(&self, act: impl FnOnce(&mut World, &Clock) -> (T, Vec<Change>)) -> T {
+    pub fn change<T>(&self, act: impl FnOnce(&mut World, &Clock) -> (T, Vec<WorldChange>)) -> T {
         let mut world = self.world();
         let (result, changes) = act(&mut world, &self.clock);
         for change in &changes {
             match change {
-                Change::Record(change) => self.accounting.announce(&world, change),
-                Change::Payroll => {}
-                Change::Invoicing(change) => self.invoicing.announce(change),
+                WorldChange::Record(change) => self.accounting.announce(&world, change),
+                WorldChange::Payroll => {}
+                WorldChange::Invoicing(change) => self.invoicing.announce(change),
             }
         }
         result
@@ -114,7 +114,7 @@ impl Provider {
     }
 }
 
-impl WebhookFamilies for Provider {
+impl WebhookFamilies for SimulatedProvider {
     fn wants(&self, order: &DeliveryOrder) -> bool {
         match order.family {
             Family::Accounting => self.accounting.wants(order.webhook, order.purpose, order.url.as_str()),
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_steps_yield_to_other_tasks() {
-        let provider = Provider::new(Settings::default()).unwrap();
+        let provider = SimulatedProvider::new(Settings::default()).unwrap();
         let seen = {
             let provider = Arc::clone(&provider);
             tokio::spawn(async move { provider.world().changes() })

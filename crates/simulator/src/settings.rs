@@ -27,7 +27,7 @@ defaults! {
         /// Valid subscription keys.
         pub subscription_keys: Vec<String> = vec!["simulated-subscription-key".to_owned()],
         /// The OAuth client.
-        pub client: Client = Client {
+        pub client: OAuthClient = OAuthClient {
             id: "simulated-client".to_owned(),
             secret: "simulated-secret".to_owned(),
         },
@@ -96,7 +96,7 @@ defaults! {
 
 /// An OAuth client.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct OAuthClient {
     /// `client_id`.
     pub id: String,
     /// `client_secret`.

@@ -2,7 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, middleware};
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderValue, header},
+    middleware,
+    response::Response,
+};
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -10,10 +16,10 @@ use tokio_util::{
 };
 use url::Url;
 
-use server::{Options, Server};
+use server::{Server, ServerOptions};
 
 use super::{
-    Error, Provider, accounting, control, deliveries, gateway, identity, invoicing, layers, reads,
+    Core, Error, SimulatedProvider, accounting, control, deliveries, gateway, identity, invoicing, reads,
     settings::{Settings, Tls},
 };
 
@@ -30,7 +36,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Dropping it stops it at once; [`Simulator::stop`] lets requests finish.
 #[derive(Debug)]
 pub struct Simulator {
-    provider: Arc<Provider>,
+    provider: Arc<SimulatedProvider>,
     server: Server,
     certificate: Option<String>,
     stop: DropGuard,
@@ -45,20 +51,21 @@ impl Simulator {
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         let wanted = settings.address;
         let (tls, certificate) = serving_certificate(&settings.tls)?;
-        let provider = Provider::new(settings)?;
+        let provider = SimulatedProvider::new(settings)?;
         let listen = |source| Error::Listen { address: wanted, source };
         let listener = TcpListener::bind(wanted).await.map_err(listen)?;
-        let options = Options {
+        let options = ServerOptions {
             tls,
             connections: MAX_CONNECTIONS,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
-            ..Options::default()
+            ..ServerOptions::default()
         };
         let server = Server::start(listener, router(&provider), options).map_err(listen)?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(run_deliveries(Arc::clone(&provider), stop.clone()));
+        let (delivering, stopped) = (Arc::clone(&provider), stop.clone());
+        tasks.spawn(async move { deliveries::run(&delivering.deliveries, &*delivering, stopped).await });
         tasks.spawn(change_by_itself(Arc::clone(&provider), stop.clone()));
         tasks.close();
         Ok(Self { provider, server, certificate, stop: stop.drop_guard(), tasks })
@@ -91,7 +98,7 @@ impl Simulator {
     }
 
     /// The provider's parts: knobs, world, truth.
-    pub fn provider(&self) -> &Arc<Provider> {
+    pub fn provider(&self) -> &Arc<SimulatedProvider> {
         &self.provider
     }
 
@@ -103,7 +110,7 @@ impl Simulator {
     }
 }
 
-fn router(provider: &Arc<Provider>) -> Router {
+fn router(provider: &Arc<SimulatedProvider>) -> Router {
     let apis = Router::new()
         .merge(reads::router().with_state(Arc::clone(provider)))
         .merge(accounting::router(&provider.accounting))
@@ -112,16 +119,19 @@ fn router(provider: &Arc<Provider>) -> Router {
         .merge(identity::router(&provider.identity))
         .merge(control::router().with_state(Arc::clone(provider)))
         .merge(gateway::guard(&provider.gateway, apis))
-        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), layers::set_date))
+        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), set_date))
 }
 
-/// Delivers until stopped.
-async fn run_deliveries(provider: Arc<Provider>, stop: CancellationToken) {
-    deliveries::run(&provider.deliveries, &*provider, stop).await;
+/// Dates an answer by the provider's clock instead of the machine's.
+async fn set_date(State(core): State<Arc<Core>>, mut answer: Response) -> Response {
+    if let Ok(date) = HeaderValue::try_from(core.clock.now().http_date()) {
+        answer.headers_mut().insert(header::DATE, date);
+    }
+    answer
 }
 
 /// Changes the world at the rate of `changesPerSecond`.
-async fn change_by_itself(provider: Arc<Provider>, stop: CancellationToken) {
+async fn change_by_itself(provider: Arc<SimulatedProvider>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(CHANGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();

@@ -174,7 +174,7 @@ impl Validator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::{Endpoint, Fault, IdentityFault, RetryHint, Status, Target};
+    use crate::knobs::{Fault, FaultTarget, HttpStatus, IdentityEndpoint, IdentityFault, RetryHint};
 
     fn complaints(change: impl FnOnce(&mut Settings)) -> Vec<String> {
         let mut settings = Settings::default();
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn invalid_numbers_are_refused_by_the_names_of_their_knobs() {
-        let fault = |share, effect| Fault { on: Target::default(), effect, share, times: None, skip: 0 };
+        let fault = |share, effect| Fault { on: FaultTarget::default(), effect, share, times: None, skip: 0 };
         let identity_fault =
-            |effect| IdentityFault { on: Endpoint::Token, effect, times: None, after_work: false };
+            |effect| IdentityFault { on: IdentityEndpoint::Token, effect, times: None, after_work: false };
         for bad in [-3.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
             let found = complaints(|settings| {
                 let knobs = &mut settings.knobs;
@@ -261,7 +261,7 @@ mod tests {
             ];
             assert_eq!(found, expected, "{bad}");
         }
-        let large = Effect::Oversized { bytes: (64 << 20) + 1, status: Status::OK };
+        let large = Effect::Oversized { bytes: (64 << 20) + 1, status: HttpStatus::OK };
         assert_eq!(
             complaints(|settings| settings.knobs.identity.faults = vec![identity_fault(large)]),
             ["identity.faults[0].effect.oversized.bytes"]

@@ -4,7 +4,7 @@ use base::retry::Retry;
 
 use super::*;
 use crate::avro::{
-    Ids, Subject,
+    Ids, ValueSubject,
     encode::frame_value,
     tests::{
         examples::example,
@@ -28,7 +28,7 @@ async fn encoded_record_decodes_to_the_same_value() {
     let decoder = decoder(&stub);
     for kind in SchemaKind::ALL {
         let value = example(kind);
-        let subject = Subject::values_of(kind.name(), kind);
+        let subject = ValueSubject::values_of(kind.name(), kind);
         ids.prepare(std::slice::from_ref(&subject)).await.unwrap();
         let id = ids.slot(&subject).id().unwrap();
         let framed = frame_value(id, &value).unwrap();

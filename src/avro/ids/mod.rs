@@ -42,14 +42,14 @@ const NO_ID: i64 = -1;
 
 /// The subject of a topic's values (`TopicNameStrategy`), with their schema.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Subject {
+pub struct ValueSubject {
     /// Full name of the topic.
     pub topic: Arc<str>,
     /// The schema of its values.
     pub kind: SchemaKind,
 }
 
-impl Subject {
+impl ValueSubject {
     /// The subject for the values of `topic`.
     pub fn values_of(topic: impl Into<Arc<str>>, kind: SchemaKind) -> Self {
         Self { topic: topic.into(), kind }
@@ -103,9 +103,9 @@ type SharedRegistration = WeakShared<BoxFuture<'static, Result<FallbackReason, E
 struct SharedIds {
     registry: Registry,
     store: IdStore,
-    slots: Mutex<HashMap<Subject, Arc<IdSlot>>>,
+    slots: Mutex<HashMap<ValueSubject, Arc<IdSlot>>>,
     /// Weak: a registration without waiting callers is dropped, and the next caller starts a new one.
-    registrations: Mutex<HashMap<Subject, SharedRegistration>>,
+    registrations: Mutex<HashMap<ValueSubject, SharedRegistration>>,
 }
 
 impl Ids {
@@ -119,7 +119,7 @@ impl Ids {
     /// Ensures that every subject has an id.
     ///
     /// Tries all subjects and returns all failures together; an [`Error::Several`] is final if one of them is.
-    pub async fn prepare(&self, subjects: &[Subject]) -> Result<(), Error> {
+    pub async fn prepare(&self, subjects: &[ValueSubject]) -> Result<(), Error> {
         let open = subjects.iter().filter(|subject| self.slot(subject).id().is_none()).cloned().collect();
         self.resolve_all(open).await
     }
@@ -153,11 +153,11 @@ impl Ids {
     }
 
     /// The slot that has, or will have, the id of this subject.
-    pub(crate) fn slot(&self, subject: &Subject) -> Arc<IdSlot> {
+    pub(crate) fn slot(&self, subject: &ValueSubject) -> Arc<IdSlot> {
         self.inner.slot(subject)
     }
 
-    async fn resolve_all(&self, subjects: Vec<Subject>) -> Result<(), Error> {
+    async fn resolve_all(&self, subjects: Vec<ValueSubject>) -> Result<(), Error> {
         // Set once the registry gives no answer: the remaining subjects need not wait for the same timeout.
         let away: OnceLock<Error> = OnceLock::new();
         let results: Vec<_> = stream::iter(subjects)
@@ -174,7 +174,7 @@ impl Ids {
         }
     }
 
-    async fn resolve_unless(&self, away: &OnceLock<Error>, subject: Subject) -> Result<(), Error> {
+    async fn resolve_unless(&self, away: &OnceLock<Error>, subject: ValueSubject) -> Result<(), Error> {
         if let Some(error) = away.get() {
             let attempt = format!("register subject {}", subject.name());
             let untried = Error::Transport { attempt, source: Arc::new(error.clone()) };
@@ -189,7 +189,7 @@ impl Ids {
     }
 
     /// Asks the registry, or joins a registration in progress.
-    async fn resolve(&self, subject: &Subject) -> Result<FallbackReason, Error> {
+    async fn resolve(&self, subject: &ValueSubject) -> Result<FallbackReason, Error> {
         let registration = {
             let mut registrations = self.inner.registrations.lock();
             if let Some(registration) = registrations.get(subject).and_then(WeakShared::upgrade) {
@@ -217,7 +217,7 @@ impl Ids {
 }
 
 impl SharedIds {
-    fn slot(&self, subject: &Subject) -> Arc<IdSlot> {
+    fn slot(&self, subject: &ValueSubject) -> Arc<IdSlot> {
         let mut slots = self.slots.lock();
         let slot = slots.entry(subject.clone()).or_insert_with(|| {
             let (id, confirmed) = (AtomicI64::new(NO_ID), AtomicBool::new(false));
@@ -226,7 +226,7 @@ impl SharedIds {
         Arc::clone(slot)
     }
 
-    async fn ask(&self, subject: &Subject) -> Result<FallbackReason, Error> {
+    async fn ask(&self, subject: &ValueSubject) -> Result<FallbackReason, Error> {
         let result = match schemas::embedded(subject.kind) {
             Ok(own) => self.registry.register(&subject.name(), own.text, &own.schema).await,
             Err(error) => Err(error),
@@ -235,7 +235,7 @@ impl SharedIds {
     }
 
     /// Stores the registry's answer as the subject's id, or the id from disk if there was no answer.
-    fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<FallbackReason, Error> {
+    fn settle(&self, subject: &ValueSubject, answer: Result<u32, Error>) -> Result<FallbackReason, Error> {
         let name = subject.name();
         let fingerprint = &schemas::embedded(subject.kind)?.fingerprint;
         let error = match answer {

@@ -8,19 +8,19 @@ use base::retry::Retry;
 use super::*;
 use crate::avro::tests::stub::{StubFault, StubRegistry};
 
-fn customers() -> Subject {
-    Subject::values_of("acme.accounting.customers", SchemaKind::Customer)
+fn customers() -> ValueSubject {
+    ValueSubject::values_of("acme.accounting.customers", SchemaKind::Customer)
 }
 
-fn accounts() -> Subject {
-    Subject::values_of("acme.accounting.accounts", SchemaKind::Account)
+fn accounts() -> ValueSubject {
+    ValueSubject::values_of("acme.accounting.accounts", SchemaKind::Account)
 }
 
 async fn open(stub: &StubRegistry, directory: &TempDir) -> Ids {
     Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await
 }
 
-fn posts(stub: &StubRegistry, subject: &Subject) -> usize {
+fn posts(stub: &StubRegistry, subject: &ValueSubject) -> usize {
     let path = format!("subjects/{}/versions", subject.name());
     stub.seen().iter().filter(|seen| seen.method == Method::POST && seen.path == path).count()
 }
@@ -181,7 +181,7 @@ async fn one_permanent_error_makes_the_list_permanent() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, &customers().name(), StubFault::status(401, ""));
     stub.fault(None, &accounts().name(), StubFault::status(503, ""));
-    let companies = Subject::values_of("acme.accounting.companies", SchemaKind::Company);
+    let companies = ValueSubject::values_of("acme.accounting.companies", SchemaKind::Company);
     let ids = open(&stub, &directory).await;
 
     let error = ids.prepare(&[customers(), accounts(), companies.clone()]).await.unwrap_err();
@@ -201,7 +201,7 @@ async fn silent_registry_costs_one_timeout_for_all_subjects() {
     config.timeout = std::time::Duration::from_millis(50);
     let ids = Ids::open(Registry::new(&config).unwrap(), directory.path()).await;
     let subjects: Vec<_> =
-        (0..40).map(|n| Subject::values_of(format!("topic-{n}"), SchemaKind::Record)).collect();
+        (0..40).map(|n| ValueSubject::values_of(format!("topic-{n}"), SchemaKind::Record)).collect();
 
     let error = ids.prepare(&subjects).await.unwrap_err();
 

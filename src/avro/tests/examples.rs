@@ -38,9 +38,9 @@ pub(crate) fn from_json(kind: SchemaKind, json: &[u8]) -> Result<Value, model::E
             let mut certificate = Certificate::of_company("records", run, "customers", company, -1);
             certificate.reason = Some(String::from_utf8_lossy(json).into_owned());
             certificate.method = CertificateMethod::Counting;
-            certificate.passes = 2;
-            certificate.listed = Some(i64::MAX);
-            certificate.vanished = vec!["c-1".into(), String::new()];
+            certificate.reading.passes = 2;
+            certificate.counts.listed = Some(i64::MAX);
+            certificate.records.vanished = vec!["c-1".into(), String::new()];
             certificate.into()
         }
     })

@@ -205,7 +205,7 @@ impl GrantsTopic {
             id,
             at_ms,
             subject: claims.subject.clone().unwrap_or_default(),
-            shown: claims.email.clone().or_else(|| claims.given_name.clone()),
+            shown: claims.text("email").or_else(|| claims.text("given_name")).map(str::to_owned),
             client_id: provider.oauth.client_id.clone(),
             auth_url: provider.auth_url.to_string(),
             origins: vec![origin(&provider.base_url)],

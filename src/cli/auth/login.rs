@@ -34,7 +34,7 @@ use crate::{
 };
 
 #[derive(Args)]
-pub(in crate::cli) struct Options {
+pub(in crate::cli) struct LoginOptions {
     /// API to log in for: accounting, payroll, or invoicing if invoicing.oauth.scopes is set
     #[arg(value_name = "AREA", value_parser = area)]
     area: Area,
@@ -87,7 +87,7 @@ enum ReturnPath {
     Paste(String),
 }
 
-pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(options: &LoginOptions, environment: &Environment, out: &mut dyn Write) -> Result {
     let config = options.config.as_deref();
     let connector = resolve::connector(&options.connector, config, environment).await?;
     let provider = provider(&connector)?;
@@ -125,7 +125,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
 /// A login in the terminal: prompts, result and follow-up.
 struct LoginSession<'a> {
     flow: LoginFlow<'a>,
-    options: &'a Options,
+    options: &'a LoginOptions,
     limit: Duration,
     worker: &'a Worker,
     connector: &'a str,
@@ -293,7 +293,7 @@ mod tests {
         #[derive(Parser)]
         struct LoginArguments {
             #[command(flatten)]
-            options: Options,
+            options: LoginOptions,
         }
         for area in Area::ALL {
             let command = login_command(area, "books");

@@ -36,9 +36,9 @@ use super::{Environment, Result, load, outside, problem};
 #[derive(Subcommand)]
 pub(super) enum AuthCommand {
     /// Logs a person in at the provider and gives the grant to all workers
-    Login(login::Options),
+    Login(login::LoginOptions),
     /// Shows all logins with their area and expiry; exit code 1 if one needs a person within a week
-    Status(status::Options),
+    Status(status::StatusOptions),
     /// Removes the tokens of a grant
     Logout(LogoutOptions),
 }

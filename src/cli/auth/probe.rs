@@ -11,7 +11,7 @@ use base::{
 };
 use provider::{
     Provider,
-    api::{Budget, CallOptions, Client, Error, Options, PageRequest, PayrollRequest, Priority, Rates},
+    api::{ApiOptions, Budget, CallOptions, Client, Error, PageRequest, PayrollRequest, Priority, Rates},
     auth::{self, Access, Area, Tokens, grant::Grant, http::ProviderClock},
 };
 
@@ -28,7 +28,8 @@ pub(super) async fn first_company(
     clock: &ProviderClock,
     grant: &Grant,
 ) -> String {
-    let client = match Client::new(&Options::from(provider), Budget::new(Rates::default()), clock.clone()) {
+    let client = match Client::new(&ApiOptions::from(provider), Budget::new(Rates::default()), clock.clone())
+    {
         Ok(client) => client,
         Err(cause) => {
             let words = harmless(&ErrorChain(&cause).to_string());

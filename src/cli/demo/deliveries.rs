@@ -6,7 +6,7 @@ use std::{
 };
 
 use kafka::ConsumerRecord;
-use simulator::deliveries::{End, Entry, Purpose};
+use simulator::deliveries::{End, JournalEntry, Purpose};
 
 /// How long the provider waits for an answer.
 const PROVIDER_TIMEOUT_MS: u32 = 5_000;
@@ -37,7 +37,7 @@ impl DeliveryFigures {
     pub(super) const HEAD: &str = "answered 200   otherwise   slowest   events   in the spool   records";
 
     /// Counts from the provider's journal.
-    pub(super) fn of(entries: &[Entry]) -> Self {
+    pub(super) fn of(entries: &[JournalEntry]) -> Self {
         let attempts = || entries.iter().flat_map(|entry| &entry.attempts);
         Self {
             accepted: entries.iter().filter(|entry| entry.end == Some(End::Accepted)).count(),
@@ -75,7 +75,7 @@ pub(super) struct DeliveryCheck {
 
 impl DeliveryCheck {
     /// Compares deliveries with an id. The expected order is the order of acceptance per company.
-    pub(super) fn of(entries: &[Entry], records: &[ConsumerRecord]) -> Self {
+    pub(super) fn of(entries: &[JournalEntry], records: &[ConsumerRecord]) -> Self {
         let mut delivery_check = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
@@ -138,10 +138,10 @@ mod tests {
 
     use super::*;
 
-    fn entry(id: u128, end: End) -> Entry {
+    fn entry(id: u128, end: End) -> JournalEntry {
         let company = Some(Arc::from("c"));
         let outgoing = Some(Guid(id));
-        Entry {
+        JournalEntry {
             family: Family::Accounting,
             webhook: Guid(1),
             purpose: Purpose::Event,
@@ -200,7 +200,8 @@ mod tests {
                 status: *status,
                 error: None,
             };
-            let entry = Entry { attempts: attempts.iter().map(attempt).collect(), ..entry(1, End::Accepted) };
+            let entry =
+                JournalEntry { attempts: attempts.iter().map(attempt).collect(), ..entry(1, End::Accepted) };
             DeliveryFigures::of(&[entry]).all_in_time()
         };
 

@@ -12,13 +12,15 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use model::{InvoicingAction, InvoicingEntity, InvoicingEvent, InvoicingHook, SchemaKind, Topic};
+use model::{
+    InvoicingAction, InvoicingEntity, InvoicingEvent, InvoicingHook, InvoicingNotification, SchemaKind, Topic,
+};
 use simulator::{
-    Provider,
+    SimulatedProvider,
     catalog::{Action, Entity},
-    deliveries::{self, End, Entry, Family, Purpose},
+    deliveries::{self, End, Family, JournalEntry, Purpose},
     invoicing::ProviderHook,
-    world::Change,
+    world::WorldChange,
 };
 
 use super::system::{DemoSystem, FAST_POLL};
@@ -47,7 +49,7 @@ pub(super) fn declared() -> String {
 }
 
 /// Changes invoices and customers while the rate of all changes is above 0.
-pub(super) async fn change(provider: Arc<Provider>, mut rate: watch::Receiver<f64>) {
+pub(super) async fn change(provider: Arc<SimulatedProvider>, mut rate: watch::Receiver<f64>) {
     let pairs = Action::ALL.into_iter().flat_map(|action| ENTITIES.map(|(_, entity)| (entity, action)));
     let pairs: Vec<(Entity, Action)> = pairs.collect();
     for (entity, action) in pairs.into_iter().cycle() {
@@ -55,7 +57,7 @@ pub(super) async fn change(provider: Arc<Provider>, mut rate: watch::Receiver<f6
         let Ok(all) = rate.wait_for(|rate| *rate > 0.0).await.map(|rate| *rate) else { return };
         provider.change(|world, clock| {
             let change = world.act_invoicing(0, entity, action, clock);
-            ((), change.map(Change::Invoicing).into_iter().collect())
+            ((), change.map(WorldChange::Invoicing).into_iter().collect())
         });
         sleep(Duration::from_secs_f64(1.0 / (all / INVOICING_SHARE).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1)))
             .await;
@@ -81,7 +83,7 @@ pub(super) struct NotificationCheck {
 type NotificationContent = (String, u64);
 
 impl NotificationCheck {
-    pub(super) fn of(entries: &[Entry], events: &[(String, InvoicingEvent)]) -> Self {
+    pub(super) fn of(entries: &[JournalEntry], events: &[(String, InvoicingEvent)]) -> Self {
         let mut notified = Self::default();
         // By content: times sent, and times answered 200.
         let mut sent: HashMap<NotificationContent, (usize, usize)> = HashMap::new();
@@ -118,8 +120,8 @@ impl NotificationCheck {
 
 /// The content of an event, serialized like the provider's notification.
 fn content(event: &InvoicingEvent) -> NotificationContent {
-    let InvoicingEvent { entity, entity_id, tenant_id, user, .. } = event;
-    let changes = event.changes.iter().flatten();
+    let InvoicingNotification { entity, entity_id, tenant_id, user, changes, .. } = &event.notification;
+    let changes = changes.iter().flatten();
     let changes: Vec<Value> =
         changes.map(|change| json!({ "Name": change.name, "Value": change.value })).collect();
     let body = json!({
@@ -136,7 +138,7 @@ fn content(event: &InvoicingEvent) -> NotificationContent {
 
 impl DemoSystem {
     /// Compares the sent notifications with the topics.
-    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<NotificationCheck> {
+    pub(super) async fn notified(&self, entries: &[JournalEntry]) -> Result<NotificationCheck> {
         let decoder = self.decoder()?;
         let mut events = Vec::new();
         for (entity, _) in ENTITIES {
@@ -175,8 +177,8 @@ mod tests {
 
     const BODY: &str = r#"{"Entity":"Customer","EntityId":"7","TenantId":"t","User":"a@example.com","Changes":[{"Name":"Name","Value":"Peña & \"Cía\""}]}"#;
 
-    fn sent(body: &str, end: End) -> Entry {
-        Entry {
+    fn sent(body: &str, end: End) -> JournalEntry {
+        JournalEntry {
             family: Family::Invoicing,
             webhook: Guid(1),
             purpose: Purpose::Event,

@@ -53,7 +53,7 @@ use super::{CommandError, Environment, Result, signals::Signals, terminal::Color
 use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
-pub(super) struct Options {
+pub(super) struct DemoOptions {
     /// How long the provider changes data; Kafka is down for the middle third
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(9..=3600))]
     seconds: u32,
@@ -86,7 +86,7 @@ impl Terminal {
 }
 
 pub(super) async fn run(
-    options: &Options,
+    options: &DemoOptions,
     logs: Filters,
     metrics: &Metrics,
     terminal: Terminal,
@@ -127,7 +127,7 @@ pub(super) async fn run(
 }
 
 async fn start(
-    options: &Options,
+    options: &DemoOptions,
     logs: Filters,
     metrics: &Metrics,
     screen: &mut Screen<'_>,
@@ -145,7 +145,7 @@ async fn start(
 }
 
 /// Runs the scenario and prints the table.
-async fn show(options: &Options, system: &DemoSystem, screen: &mut Screen<'_>) -> Result {
+async fn show(options: &DemoOptions, system: &DemoSystem, screen: &mut Screen<'_>) -> Result {
     let counted = Box::pin(Scenario::new(system, screen).run(options)).await?;
     screen.close()?;
     screen.print(&format!("\n{}", counted.table(screen.terminal.colors)?))?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::{
-    Options,
+    DemoOptions,
     deliveries::{DeliveryFigures, by_topic},
     lists::ListRun,
     screen::{Screen, StatusBoard},
@@ -44,7 +44,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
     }
 
     /// All steps, from creating the connectors to the verification.
-    pub(super) async fn run(&mut self, options: &Options) -> Result<DemoResult> {
+    pub(super) async fn run(&mut self, options: &DemoOptions) -> Result<DemoResult> {
         let system = self.system;
         self.begin(options.rate).await?;
         let listed = self.through_an_outage(Duration::from_secs(options.seconds.into()) / 3).await?;

@@ -14,7 +14,7 @@ use model::{AccountingResource, SchemaKind, Topic, TopicPrefix};
 use simulator::{
     accounting::{WebhookState, WebhookTruth},
     catalog::Resource,
-    deliveries::Entry,
+    deliveries::JournalEntry,
     world::RecordState,
 };
 
@@ -191,7 +191,7 @@ impl DemoSystem {
     }
 
     /// Waits until no delivery is in flight and the spool is empty. Returns the journal until then.
-    pub(super) async fn settled(&self) -> Vec<Entry> {
+    pub(super) async fn settled(&self) -> Vec<JournalEntry> {
         self.services.simulator.provider().deliveries.idle().await;
         // Later deliveries are not counted.
         let entries = self.entries();
@@ -199,13 +199,13 @@ impl DemoSystem {
         entries
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<JournalEntry> {
         let entries = self.services.simulator.provider().deliveries.entries(0, usize::MAX);
         entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
     /// Compares the answered deliveries with the topics.
-    pub(super) async fn delivery_check(&self, entries: &[Entry]) -> Result<DeliveryCheck> {
+    pub(super) async fn delivery_check(&self, entries: &[JournalEntry]) -> Result<DeliveryCheck> {
         let mut records = Vec::new();
         for topic in RESOURCES.map(Topic::AccountingEvents) {
             records.extend(self.read(topic).await?);

@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(super) use self::verify::{Options as VerifyOptions, run as verify};
+pub(super) use self::verify::{VerifyOptions, run as verify};
 #[cfg(feature = "simulator")]
 pub(super) use self::watch::progress;
 use super::{

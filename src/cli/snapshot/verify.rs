@@ -23,7 +23,7 @@ Examples:
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(in crate::cli) struct Options {
+pub(in crate::cli) struct VerifyOptions {
     #[command(flatten)]
     access: ConnectionArgs,
     /// Name of the connector
@@ -45,8 +45,8 @@ pub(in crate::cli) struct Options {
     wait: bool,
 }
 
-pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Result {
-    let Options { access, connector, asked, sample, repair, no_wait, wait } = options;
+pub(in crate::cli) async fn run(options: &VerifyOptions, out: &mut dyn Write) -> Result {
+    let VerifyOptions { access, connector, asked, sample, repair, no_wait, wait } = options;
     let worker = RestClient::new(access)?;
     let mut body = json!(asked);
     body["kind"] = "verify".into();

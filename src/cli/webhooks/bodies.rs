@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use base::random::{NoRandomness, guid};
-use model::{AccountingResource, Area, InvoicingHook, Moment};
+use model::{AccountingResource, InvoicingHook, Moment, ResourceArea};
 
 /// Ticks of 100 nanoseconds from year 1, the provider's epoch, to 1970.
 const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
@@ -38,9 +38,9 @@ pub(super) fn accounting(about: &AccountingDelivery, number: u32) -> Result<Vec<
         ending => format!("{}{ending}", singular(&resource)),
     };
     let domain = match about.resource.area() {
-        Area::Accounting => "ACC",
-        Area::Core => "CORE",
-        Area::Import => "IMPORT",
+        ResourceArea::Accounting => "ACC",
+        ResourceArea::Core => "CORE",
+        ResourceArea::Import => "IMPORT",
     };
     let now = Moment::now().micros();
     let (partition, data) = if about.event == "Acknowledge" {
@@ -142,8 +142,8 @@ mod tests {
 
             assert_eq!(event.resource, resource);
             assert_eq!(event.company_id.as_ref().map(ToString::to_string).as_deref(), Some("company-1"));
-            assert!(event.correlation_id.is_some() && event.sequence.is_some(), "{event:?}");
-            assert!(event.extra.is_empty() && event.timestamp_at.is_some(), "{event:?}");
+            assert!(event.data.correlation_id.is_some() && event.data.sequence.is_some(), "{event:?}");
+            assert!(event.envelope.extra.is_empty() && event.timestamp_at.is_some(), "{event:?}");
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
             ),
         ] {
             let sent = ["Created", "Updated", "Disabled", "ErrorOccurred"]
-                .map(|event| made(resource, event).event_type.unwrap().semantic_name.unwrap());
+                .map(|event| made(resource, event).envelope.event_type.unwrap().semantic_name.unwrap());
 
             assert_eq!(sent, documented);
         }
@@ -194,7 +194,7 @@ mod tests {
 
         let [event] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((event.resource, event.action), (hook.entity, Some(hook.action)));
-        assert_eq!(event.tenant_id.as_deref(), Some("7"));
-        assert!(event.extra.is_empty(), "{event:?}");
+        assert_eq!(event.notification.tenant_id.as_deref(), Some("7"));
+        assert!(event.notification.extra.is_empty(), "{event:?}");
     }
 }

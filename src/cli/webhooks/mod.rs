@@ -44,7 +44,7 @@ pub(super) enum WebhooksCommand {
         signing: SigningArgs,
     },
     /// Sends deliveries to a receiver and prints the answers; exit code 0 only if all of them are 200
-    Send(Box<send::Options>),
+    Send(Box<send::SendOptions>),
 }
 
 #[derive(Args)]

@@ -28,7 +28,7 @@ const MAX_ANSWER_BYTES: usize = 4096;
 const DEFAULT_SEGMENT: &str = "Invoicing";
 
 #[derive(Args)]
-pub(in crate::cli) struct Options {
+pub(in crate::cli) struct SendOptions {
     #[command(flatten)]
     signing: SigningArgs,
     /// Address of the receiver; without a path, the connector's is added. Default: the worker's own
@@ -53,7 +53,7 @@ pub(in crate::cli) struct Options {
     timeout: u64,
 }
 
-pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(options: &SendOptions, environment: &Environment, out: &mut dyn Write) -> Result {
     let signing = &options.signing;
     let source = signing.source(environment).await?;
     let url = url(options, source.as_ref(), environment)?;
@@ -94,7 +94,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     if taken == sent { Ok(()) } else { Err(CommandError::Reported) }
 }
 
-fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
+fn body(options: &SendOptions, number: u32) -> Result<Vec<u8>> {
     match options.signing.invoicing {
         Some(hook) => bodies::invoicing(hook, &options.delivery.tenant, number),
         None => bodies::accounting(&options.delivery, number),
@@ -155,7 +155,7 @@ async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     Err(CommandError::Reported)
 }
 
-fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url> {
+fn url(options: &SendOptions, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url> {
     let mut url = match &options.url {
         Some(url) if !matches!(url.path(), "" | "/") => return Ok(checked(url.clone())?),
         Some(url) => checked(url.clone())?,
@@ -196,7 +196,7 @@ fn checked(url: Url) -> Result<Url, Problem> {
 }
 
 /// The receiver of the worker with these properties.
-fn own(options: &Options, environment: &Environment) -> Result<Url> {
+fn own(options: &SendOptions, environment: &Environment) -> Result<Url> {
     let worker = load::worker_if_any(options.signing.config.as_deref(), environment)?;
     let receiver = worker.and_then(|worker| {
         let worker::ReceiverSettings { advertised_url, listeners, .. } = worker.webhook;

@@ -22,21 +22,21 @@ pub(super) struct Folder {
     directory: Option<PathBuf>,
     /// Scanned in addition to the directory's files.
     files: Vec<PathBuf>,
-    known: BTreeMap<PathBuf, Known>,
+    known: BTreeMap<PathBuf, KnownFile>,
 }
 
 /// A file in one scan.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     /// Connector it declares; `None` if it could never be read.
     pub(super) name: Option<String>,
     pub(super) file: String,
-    pub(super) content: Content,
+    pub(super) content: FileContent,
 }
 
 /// What a scan found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum FileContent {
     /// A declaration.
     Declares(Arc<Declaration>),
     /// It may be half written.
@@ -46,8 +46,8 @@ pub(super) enum Content {
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    stamp: Option<Stamp>,
+struct KnownFile {
+    stamp: Option<FileStamp>,
     /// It was read at a scan that found it unchanged since the scan before. So a second write within one tick of the file
     /// system's clock has been read too.
     is_steady: bool,
@@ -63,7 +63,7 @@ struct Known {
 
 /// Changes whenever the file's content does. Links are followed: a mount that swaps them shows other files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -81,14 +81,14 @@ impl Folder {
     ///
     /// # Errors
     /// The directory cannot be read; the known files stay.
-    pub(super) fn scan(&mut self) -> Result<Vec<Found>, Problem> {
+    pub(super) fn scan(&mut self) -> Result<Vec<FoundFile>, Problem> {
         let mut paths: BTreeSet<PathBuf> = self.files.iter().cloned().collect();
         if let Some(directory) = &self.directory {
             paths.extend(files(directory)?);
         }
         let mut missing: BTreeSet<PathBuf> = self.known.keys().cloned().collect();
         for path in paths {
-            let stamp = Stamp::of(&path);
+            let stamp = FileStamp::of(&path);
             if stamp.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
                 continue;
             }
@@ -106,7 +106,7 @@ impl Folder {
         Ok(self.found())
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Vec<FoundFile> {
         let mut declared: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
         for (path, known) in self.known.iter().filter(|(_, known)| !known.is_missed) {
             if let Some(declaration) = &known.declaration {
@@ -121,18 +121,20 @@ impl Folder {
             let content = match (name, rival) {
                 // The file was renamed.
                 (Some(_), Some(_)) if known.is_missed => return None,
-                (Some(name), Some(rival)) => Content::Unusable(declared_twice(name, rival, path).to_string()),
+                (Some(name), Some(rival)) => {
+                    FileContent::Unusable(declared_twice(name, rival, path).to_string())
+                }
                 _ => known.content(),
             };
-            Some(Found { name: name.map(str::to_owned), file: file_name(path), content })
+            Some(FoundFile { name: name.map(str::to_owned), file: file_name(path), content })
         });
         found.collect()
     }
 }
 
-impl Known {
+impl KnownFile {
     /// Reads the file if it may have changed.
-    fn refresh(&mut self, path: &Path, stamp: Option<Stamp>) {
+    fn refresh(&mut self, path: &Path, stamp: Option<FileStamp>) {
         let is_same = stamp.is_some() && stamp == self.stamp;
         if is_same && self.is_steady {
             return;
@@ -159,16 +161,16 @@ impl Known {
         }
     }
 
-    fn content(&self) -> Content {
+    fn content(&self) -> FileContent {
         match (&self.failure, &self.declaration) {
-            (Some(reason), _) => Content::Unusable(reason.clone()),
-            (None, Some(declaration)) => Content::Declares(Arc::clone(declaration)),
-            (None, None) => Content::Incomplete,
+            (Some(reason), _) => FileContent::Unusable(reason.clone()),
+            (None, Some(declaration)) => FileContent::Declares(Arc::clone(declaration)),
+            (None, None) => FileContent::Incomplete,
         }
     }
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path) -> io::Result<Self> {
         let data = std::fs::metadata(path)?;
         Ok(Self {
@@ -219,9 +221,9 @@ mod tests {
     fn scan(folder: &mut Folder) -> Vec<(String, String)> {
         let found = folder.scan().unwrap().into_iter().map(|found| {
             let content = match found.content {
-                Content::Declares(declaration) => declaration.document.config["k"].clone(),
-                Content::Incomplete => "incomplete".to_owned(),
-                Content::Unusable(reason) => reason,
+                FileContent::Declares(declaration) => declaration.document.config["k"].clone(),
+                FileContent::Incomplete => "incomplete".to_owned(),
+                FileContent::Unusable(reason) => reason,
             };
             (found.name.unwrap_or_else(|| "?".to_owned()), content)
         });

@@ -18,7 +18,7 @@
 //!   is removed, once its connector was deleted too and this worker sees other files.
 //! - The topic gets the configuration as the file has it: references stay references.
 //!
-//! [`Declaration`], [`Sighting`] and [`Finding`] belong to the herder, which compares them with the config topic: it is below this
+//! [`Declaration`], [`Sighting`] and [`DeclarationOutcome`] belong to the herder, which compares them with the config topic: it is below this
 //! module and must not name it.
 //!
 //! On failure: an unusable file is logged once, shown as refused, and retried now and then, since what it refers to may
@@ -35,8 +35,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::folder::{Content, Folder, Found};
-use super::herder::{self, Declaration, Finding, Herder, Sighting};
+use self::folder::{FileContent, Folder, FoundFile};
+use super::herder::{self, Declaration, DeclarationOutcome, Herder, Sighting};
 use crate::config;
 
 /// How long a refused file waits before it is tried again unchanged.
@@ -44,7 +44,7 @@ const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Which files to scan.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DeclaredOptions {
     /// `connectors.dir`.
     pub directory: Option<PathBuf>,
     /// Files in addition to those of the directory.
@@ -53,7 +53,7 @@ pub struct Options {
     pub interval: Duration,
 }
 
-impl Options {
+impl DeclaredOptions {
     /// The options of a worker; `None` if it has no files to scan.
     pub fn of(worker: &config::Worker) -> Option<Self> {
         let options = Self {
@@ -68,7 +68,7 @@ impl Options {
 /// Scans the files and applies changes.
 pub struct Watch {
     herder: Herder,
-    options: Options,
+    options: DeclaredOptions,
     folder: Option<Folder>,
     /// Hashes that need no more work, by connector: the topic had them at some time since this worker saw them.
     applied: BTreeMap<String, String>,
@@ -94,7 +94,7 @@ type ToApply = (usize, Arc<Declaration>);
 
 impl Watch {
     /// For these files and this worker.
-    pub fn new(herder: Herder, options: Options) -> Self {
+    pub fn new(herder: Herder, options: DeclaredOptions) -> Self {
         let folder = Some(Folder::new(options.directory.clone(), options.files.clone()));
         Self {
             herder,
@@ -133,7 +133,7 @@ impl Watch {
         }
     }
 
-    async fn scan(&mut self) -> Option<Vec<Found>> {
+    async fn scan(&mut self) -> Option<Vec<FoundFile>> {
         let (directory, files) = (self.options.directory.clone(), self.options.files.clone());
         let mut folder = self.folder.take().unwrap_or_else(|| Folder::new(directory, files));
         let scanned = spawn_blocking(move || (folder.scan(), folder)).await;
@@ -162,26 +162,28 @@ impl Watch {
     }
 
     /// The sighting of each file, and the files to apply.
-    fn plan(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<ToApply>) {
+    fn plan(&mut self, found: Vec<FoundFile>) -> (Vec<Sighting>, Vec<ToApply>) {
         let (mut sightings, mut to_apply) = (Vec::new(), Vec::new());
-        for Found { name, file, content } in found {
+        for FoundFile { name, file, content } in found {
             let finding = match content {
-                Content::Incomplete => Finding::Pending("the file is not complete yet".to_owned()),
-                Content::Unusable(reason) => self.refuse(&file, None, reason),
-                Content::Declares(declaration) if self.is_applied(&declaration) => {
-                    self.refused_files.remove(&file);
-                    Finding::Applied(declaration)
+                FileContent::Incomplete => {
+                    DeclarationOutcome::Pending("the file is not complete yet".to_owned())
                 }
-                Content::Declares(declaration) => match self.refused_files.get(&file) {
+                FileContent::Unusable(reason) => self.refuse(&file, None, reason),
+                FileContent::Declares(declaration) if self.is_applied(&declaration) => {
+                    self.refused_files.remove(&file);
+                    DeclarationOutcome::Applied(declaration)
+                }
+                FileContent::Declares(declaration) => match self.refused_files.get(&file) {
                     Some(refused_file)
                         if refused_file.hash.as_ref() == Some(&declaration.hash)
                             && refused_file.again > Instant::now() =>
                     {
-                        Finding::Refused(refused_file.reason.clone())
+                        DeclarationOutcome::Refused(refused_file.reason.clone())
                     }
                     _ => {
                         to_apply.push((sightings.len(), declaration));
-                        Finding::Pending("it is being applied".to_owned())
+                        DeclarationOutcome::Pending("it is being applied".to_owned())
                     }
                 },
             };
@@ -207,7 +209,7 @@ impl Watch {
         for (index, declaration) in to_apply {
             let Some(sighting) = sightings.get_mut(index) else { continue };
             if let Some(reason) = &outage {
-                sighting.finding = Finding::Pending(reason.clone());
+                sighting.finding = DeclarationOutcome::Pending(reason.clone());
                 continue;
             }
             sighting.finding = match self.herder.declare(&declaration).await {
@@ -219,7 +221,7 @@ impl Watch {
                     self.is_waiting = false;
                     self.refused_files.remove(file);
                     self.applied.insert(document.name.clone(), hash.clone());
-                    Finding::Applied(declaration)
+                    DeclarationOutcome::Applied(declaration)
                 }
                 Err(error) if error.retry().is_retriable() => {
                     tracing::debug!(file = declaration.file, %error, "could not apply a connector file yet; retrying at the next scan");
@@ -233,7 +235,7 @@ impl Watch {
                         // Each of the others would take its full time limit too.
                         outage = Some(reason.clone());
                     }
-                    Finding::Pending(reason)
+                    DeclarationOutcome::Pending(reason)
                 }
                 Err(error) => self.refuse(&declaration.file, Some(&declaration.hash), error.to_string()),
             };
@@ -241,7 +243,7 @@ impl Watch {
     }
 
     /// Logs a refusal once.
-    fn refuse(&mut self, file: &str, hash: Option<&String>, reason: String) -> Finding {
+    fn refuse(&mut self, file: &str, hash: Option<&String>, reason: String) -> DeclarationOutcome {
         let refused_file = RefusedFile {
             hash: hash.cloned(),
             reason: reason.clone(),
@@ -255,7 +257,7 @@ impl Watch {
                 "refused a connector file; its connector stays as it was until the file is corrected"
             );
         }
-        Finding::Refused(reason)
+        DeclarationOutcome::Refused(reason)
     }
 
     async fn remove_stale_declarations(&self) {

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Budget, CLASS, Error, Herder, MAX_RECORD_BYTES, PluginInfo};
+use super::{CLASS, Error, Herder, MAX_RECORD_BYTES, PluginInfo, TimeBudget};
 use crate::{
     config::{
         KeyDef, Problems, Providers, Validation, Warning,
         connector::{Class, ExclusiveSetting},
     },
     plugin::{Depth, Plugin, lines},
-    state::configs::{self, Configs, Connector, Properties},
+    state::configs::{self, Configs, Properties, StoredConnector},
 };
 
 /// How long a validation request may take.
@@ -63,13 +63,13 @@ impl Herder {
             }
         }
         let plugin = self.class_of(&config)?;
-        let budget = Budget::start().at_most(VALIDATION_LIMIT);
+        let budget = TimeBudget::start().at_most(VALIDATION_LIMIT);
         let permit = self.limits.validations.permit(budget, VALIDATING.0).await?;
         budget.blocking(VALIDATING, plugin.class(), permit, move || plugin.validate(&config, depth)).await
     }
 
     /// Refuses a configuration in which its class finds an error.
-    pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
+    pub(super) async fn accept(&self, config: &Arc<Properties>, budget: TimeBudget) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
         let class = plugin.class();
         let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
@@ -108,11 +108,11 @@ impl Herder {
     pub(super) async fn parsed<T: Send + 'static>(
         &self,
         name: &str,
-        connector: Connector,
+        connector: StoredConnector,
         wanted: Class,
         what: &str,
         parse: Parse<T>,
-        budget: Budget,
+        budget: TimeBudget,
     ) -> Result<T, Error> {
         let class = self.class_of(&connector.config)?.class();
         if class != wanted.name() {

@@ -10,10 +10,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
-use super::{Budget, Error, Herder, edit::named};
+use super::{Error, Herder, TimeBudget, edit::named};
 use crate::{
     config::connector::{ConnectorDocument, TargetState},
-    state::configs::{self, Configs, Connector, Write},
+    state::configs::{self, Configs, StoredConnector, Write},
 };
 
 /// A connector as a file declares it.
@@ -35,7 +35,7 @@ pub struct Sighting {
     /// Name of the file.
     pub file: String,
     /// What this worker did with it.
-    pub finding: Finding,
+    pub finding: DeclarationOutcome,
 }
 
 impl Sighting {
@@ -56,7 +56,7 @@ impl Sighting {
 
 /// What a worker did with a file.
 #[derive(Debug, Clone)]
-pub enum Finding {
+pub enum DeclarationOutcome {
     /// Its content is in the topic.
     Applied(Arc<Declaration>),
     /// It is not applied yet, for this reason.
@@ -133,7 +133,7 @@ impl Herder {
     /// # Errors
     /// The configuration is invalid, or Kafka did not take the write.
     pub async fn declare(&self, declaration: &Declaration) -> Result<bool, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         self.ready().await?;
         let ConnectorDocument { name, config, initial_state } = &declaration.document;
         let config = Arc::new(named(name, config.clone())?);
@@ -178,7 +178,7 @@ impl Herder {
             let writes = is_over.then(|| configs::declared(name, None));
             Ok::<_, Error>(((), writes.into_iter().collect()))
         };
-        Ok(self.parts.writers.configs.write(Budget::start().left(), decide).await?)
+        Ok(self.parts.writers.configs.write(TimeBudget::start().left(), decide).await?)
     }
 
     /// The records that delete a connector. If its file is gone, the declaration goes too; otherwise it keeps the file from
@@ -209,9 +209,9 @@ fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<Declaration
         let name = sighting.shown_name(configs);
         let connector = configs.connectors().get(name);
         let (state, message) = match &sighting.finding {
-            Finding::Refused(reason) => (Drift::Refused, Some(reason.clone())),
-            Finding::Pending(reason) => (Drift::Pending, Some(reason.clone())),
-            Finding::Applied(declaration) => match connector {
+            DeclarationOutcome::Refused(reason) => (Drift::Refused, Some(reason.clone())),
+            DeclarationOutcome::Pending(reason) => (Drift::Pending, Some(reason.clone())),
+            DeclarationOutcome::Applied(declaration) => match connector {
                 None => (Drift::Deleted, None),
                 Some(connector) if *connector.config == declaration.document.config => (Drift::InSync, None),
                 Some(_) if is_stored(declaration, configs) => (Drift::Edited, None),
@@ -241,7 +241,7 @@ fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<Declaration
 const OTHER_FILE: &str = "another worker sees other content in this file and has applied it";
 
 /// Whether a hash is that of this configuration. The initial state is part of the hash and stored nowhere else, so try each.
-fn is_unchanged(name: &str, connector: &Connector, hash: &str) -> bool {
+fn is_unchanged(name: &str, connector: &StoredConnector, hash: &str) -> bool {
     let states = [None, Some(TargetState::Running), Some(TargetState::Paused), Some(TargetState::Stopped)];
     states.into_iter().any(|initial_state| {
         let config = (*connector.config).clone();
@@ -262,12 +262,12 @@ mod tests {
         Declaration { file: format!("{name}.json"), hash: document.hash(), document }
     }
 
-    fn sighting(name: &str, finding: Finding) -> Sighting {
+    fn sighting(name: &str, finding: DeclarationOutcome) -> Sighting {
         Sighting { name: Some(name.to_owned()), file: format!("{name}.json"), finding }
     }
 
     fn applied(name: &str, value: &str) -> Sighting {
-        sighting(name, Finding::Applied(Arc::new(declaration(name, value))))
+        sighting(name, DeclarationOutcome::Applied(Arc::new(declaration(name, value))))
     }
 
     /// A topic in which these files were applied, and these connectors were then edited or deleted.
@@ -306,8 +306,8 @@ mod tests {
             applied("same", "1"),
             applied("edited", "1"),
             applied("deleted", "1"),
-            sighting("bad", Finding::Refused("why".to_owned())),
-            sighting("new", Finding::Pending("not yet".to_owned())),
+            sighting("bad", DeclarationOutcome::Refused("why".to_owned())),
+            sighting("new", DeclarationOutcome::Pending("not yet".to_owned())),
         ];
 
         let expected = [
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn unreadable_file_is_shown_under_its_recorded_name() {
         let configs = topic(&[("a", "1")], &[]);
-        let finding = || Finding::Refused("why".to_owned());
+        let finding = || DeclarationOutcome::Refused("why".to_owned());
         let known = Sighting { name: None, file: "a.json".to_owned(), finding: finding() };
         let unknown = Sighting { name: None, file: "new.json".to_owned(), finding: finding() };
 

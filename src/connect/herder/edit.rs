@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Budget, CLASS, Error, Herder, Info, NAME, READ_LIMIT, Status};
+use super::{CLASS, ConnectorStatus, Error, Herder, Info, NAME, READ_LIMIT, TimeBudget};
 use crate::{
     config::connector::TargetState,
     state::{
-        configs::{self, Configs, Connector, Properties, Write},
+        configs::{self, Configs, Properties, StoredConnector, Write},
         statuses::RunState,
     },
 };
@@ -25,7 +25,7 @@ impl Herder {
         config: Properties,
         initial: Option<TargetState>,
     ) -> Result<Info, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         self.ready().await?;
         let name = name.trim();
         let config = Arc::new(named(name, config)?);
@@ -48,7 +48,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::create`], and [`Error::Stale`] if another edit came in between.
     pub async fn put_config(&self, name: &str, config: Properties) -> Result<(Info, bool), Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let before = self.newest(name, budget).await?;
         let config = Arc::new(named(name, config)?);
         self.accept(&config, budget).await?;
@@ -60,7 +60,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::put_config`], and there may be no such connector.
     pub async fn patch_config(&self, name: &str, patch: Patch) -> Result<Info, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let before = self.newest(name, budget).await?.ok_or_else(|| Error::no_connector(name))?;
         let config = Arc::new(named(name, patched(&before.config, patch))?);
         self.accept(&config, budget).await?;
@@ -90,8 +90,13 @@ impl Herder {
     ///
     /// # Errors
     /// There is none, or Kafka did not take the write.
-    pub async fn restart(&self, name: &str, tasks: bool, only_failed: bool) -> Result<Status, Error> {
-        let decide = |configs: &Configs, connector: &Connector| {
+    pub async fn restart(
+        &self,
+        name: &str,
+        tasks: bool,
+        only_failed: bool,
+    ) -> Result<ConnectorStatus, Error> {
+        let decide = |configs: &Configs, connector: &StoredConnector| {
             // Read before the write: afterwards the owner may already have acted on it.
             let status =
                 self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
@@ -106,7 +111,7 @@ impl Herder {
     /// # Errors
     /// There is no such connector or task, or Kafka did not take the write.
     pub async fn restart_task(&self, name: &str, task: u32) -> Result<(), Error> {
-        let decide = |_: &Configs, connector: &Connector| {
+        let decide = |_: &Configs, connector: &StoredConnector| {
             if usize::try_from(task).map_or(true, |task| task >= connector.tasks.len()) {
                 return Err(Error::NotFound(format!("Unknown task: {name}-{task}")));
             }
@@ -120,18 +125,22 @@ impl Herder {
         &self,
         name: &str,
         missing: impl Fn() -> Error + Send + Sync,
-        decide: impl Fn(&Configs, &Connector) -> Result<(T, Vec<Write>), Error> + Send + Sync,
+        decide: impl Fn(&Configs, &StoredConnector) -> Result<(T, Vec<Write>), Error> + Send + Sync,
     ) -> Result<T, Error> {
         self.ready().await?;
         let decide = move |configs: &Configs| {
             let connector = configs.connectors().get(name).ok_or_else(&missing)?;
             decide(configs, connector)
         };
-        Ok(self.parts.writers.configs.write(Budget::start().left(), decide).await?)
+        Ok(self.parts.writers.configs.write(TimeBudget::start().left(), decide).await?)
     }
 
     /// The connector as the config topic has it now, including what other workers have finished writing.
-    pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
+    pub(super) async fn newest(
+        &self,
+        name: &str,
+        budget: TimeBudget,
+    ) -> Result<Option<StoredConnector>, Error> {
         let _permit = self.limits.clients.permit(budget, "waiting to read the config topic").await?;
         self.ready().await?;
         let (configs, config_writer) = (&self.parts.state.configs, &self.parts.writers.configs);
@@ -147,8 +156,8 @@ impl Herder {
         &self,
         name: &str,
         config: Arc<Properties>,
-        before: Option<Connector>,
-        budget: Budget,
+        before: Option<StoredConnector>,
+        budget: TimeBudget,
     ) -> Result<(Info, bool), Error> {
         let seen = before.as_ref().map(|connector| connector.revision);
         let decide = |configs: &Configs| {
@@ -213,11 +222,17 @@ fn patched(config: &Properties, patch: Patch) -> Properties {
 }
 
 /// A connector that was just created.
-fn fresh(config: Arc<Properties>) -> Connector {
-    Connector { config, target: TargetState::Running, tasks: Arc::new([]), revision: 0, task_revision: 0 }
+fn fresh(config: Arc<Properties>) -> StoredConnector {
+    StoredConnector {
+        config,
+        target: TargetState::Running,
+        tasks: Arc::new([]),
+        revision: 0,
+        task_revision: 0,
+    }
 }
 
-fn target_writes(name: &str, connector: &Connector, target: TargetState) -> Vec<Write> {
+fn target_writes(name: &str, connector: &StoredConnector, target: TargetState) -> Vec<Write> {
     let mut writes = Vec::new();
     if connector.target != target {
         writes.push(configs::target_state(name, Some(target)));
@@ -229,7 +244,7 @@ fn target_writes(name: &str, connector: &Connector, target: TargetState) -> Vec<
     writes
 }
 
-fn restarting(mut status: Status, tasks: bool, only_failed: bool) -> Status {
+fn restarting(mut status: ConnectorStatus, tasks: bool, only_failed: bool) -> ConnectorStatus {
     let (failed, restarting) = (RunState::Failed.word(), RunState::Restarting.word());
     let chosen = |state: &str| !only_failed || state == failed;
     if chosen(status.connector.state) {
@@ -249,15 +264,15 @@ mod tests {
         plugin::samples::properties,
     };
 
-    fn connector(target: TargetState, tasks: usize) -> Connector {
-        Connector { target, tasks: vec![Arc::default(); tasks].into(), ..fresh(Arc::default()) }
+    fn connector(target: TargetState, tasks: usize) -> StoredConnector {
+        StoredConnector { target, tasks: vec![Arc::default(); tasks].into(), ..fresh(Arc::default()) }
     }
 
-    fn status(connector: &'static str, tasks: &[&'static str]) -> Status {
+    fn status(connector: &'static str, tasks: &[&'static str]) -> ConnectorStatus {
         let worker_id = || "w:1".to_owned();
         let tasks =
             (0..).zip(tasks).map(|(id, state)| TaskState { id, state, worker_id: worker_id(), trace: None });
-        Status {
+        ConnectorStatus {
             name: "a".to_owned(),
             connector: ConnectorState {
                 state: connector,
@@ -308,7 +323,7 @@ mod tests {
 
     #[test]
     fn unchanged_target_writes_nothing_and_a_stop_removes_tasks() {
-        let keys = |connector: &Connector, target| -> Vec<String> {
+        let keys = |connector: &StoredConnector, target| -> Vec<String> {
             target_writes("a", connector, target).into_iter().map(|(key, _)| key).collect()
         };
         let (running, stopped) = (connector(TargetState::Running, 2), connector(TargetState::Stopped, 0));

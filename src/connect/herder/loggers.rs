@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
-use super::{Budget, Error, Herder};
+use super::{Error, Herder, TimeBudget};
 use crate::{
     state::configs,
     telemetry::{LoggerError, logger_name},
@@ -87,7 +87,7 @@ impl Herder {
             LoggerError::check(name, configs.loggers().keys().map(String::as_str))?;
             Ok::<_, Error>(((), vec![write.clone()]))
         };
-        self.parts.writers.configs.write(Budget::start().left(), decide).await?;
+        self.parts.writers.configs.write(TimeBudget::start().left(), decide).await?;
         self.apply_cluster_levels();
         Ok(())
     }

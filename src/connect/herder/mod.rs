@@ -15,8 +15,8 @@
 //!   never lack a connector. Its tasks are those of its configuration, regardless of older records in the status topic.
 //! - Instances that this worker ended because its lease expired are UNASSIGNED in its answers, although it can update the
 //!   topic only once Kafka is back.
-//! - Every operation ends within [`OPERATION_LIMIT`], done or not. Operations that need a thread or a Kafka client wait for one
-//!   (`limits`), so that many requests at once use a bounded number of both.
+//! - Every operation ends within [`OPERATION_LIMIT`] and within the time of its request, done or not. Operations that need a
+//!   thread or a Kafka client wait for one (`limits`), so that many requests at once use a bounded number of both.
 //!
 //! On failure an [`Error`] has Kafka Connect's status and text.
 //!
@@ -54,45 +54,40 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::timeout};
 
+pub(super) use self::limits::{TimeBudget, handle_until};
 pub use self::{
-    declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
+    declarations::{Declaration, DeclarationInfo, DeclarationOutcome, Drift, Sighting},
     edit::Patch,
     error::Error,
     loggers::LoggerLevel,
     runs::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, ConnectorRuns, RequestedRun,
-        RunDetail, RunInfo, RunRequest, RunStore, RunTimes, RunsInfo, WaitingList,
+        CertificateFilter, CertificateQuery, CertificatesInfo, ConnectorRuns, FoundCertificates,
+        RequestedRun, RunDetail, RunInfo, RunRequest, RunStore, RunTimes, RunsInfo, WaitingList,
     },
     shapes::{
-        ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
-        TaskInfo, TaskState, TopicNames, Topics,
+        ConnectorOffsets, ConnectorState, ConnectorStatus, Expanded, Info, Message, Offset, PluginInfo,
+        ServerInfo, TaskId, TaskInfo, TaskState, TopicNames, Topics,
     },
     subscription_api::{
         ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo,
         SubscribedInfo, SubscriptionInfo, SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
-use self::{
-    limits::{Budget, Limits},
-    loggers::Followed,
-    runs::RunRequestLock,
-    shapes::task_state,
-};
+use self::{limits::Limits, loggers::Followed, runs::RunRequestLock, shapes::task_state};
 use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
     config,
     plugin::Plugins,
     state::{
-        State,
-        configs::{Configs, Connector, Properties, Restart},
+        StateTables,
+        configs::{Configs, Properties, Restart, StoredConnector},
         statuses::{RunState, Status as StatusRecord, Statuses},
         writer::StatusWriter,
     },
     telemetry::Filters,
 };
 
-/// Limit for an operation: together with the two seconds that a body may take to arrive, it fits in the 9.5 s in which every
-/// request is answered (`rest::DEADLINE`).
+/// Limit for an operation. A request whose login or body was slow leaves less: all of it is answered within `rest::DEADLINE`.
 pub const OPERATION_LIMIT: Duration = Duration::from_secs(7);
 /// How long a request waits for a worker that is starting.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -109,7 +104,7 @@ const KAFKA_VERSION: &str = "4.3.1-tributary";
 /// Dependencies of a [`Herder`].
 pub struct HerderParts {
     /// Tables of the config, offset and status topics.
-    pub state: State,
+    pub state: StateTables,
     /// Writers of these topics.
     pub writers: HerderWriters,
     /// Classes.
@@ -249,7 +244,7 @@ impl Herder {
     ///
     /// # Errors
     /// As [`Herder::info`].
-    pub async fn status(&self, name: &str) -> Result<Status, Error> {
+    pub async fn status(&self, name: &str) -> Result<ConnectorStatus, Error> {
         self.ready().await?;
         self.known_status(name)
             .ok_or_else(|| Error::NotFound(format!("No status found for connector {name}")))
@@ -294,17 +289,17 @@ impl Herder {
     async fn ready(&self) -> Result<(), Error> {
         let state = &self.parts.state;
         if state.behind().is_some() {
-            timeout(START_WAIT, state.caught_up()).await.ok();
+            timeout(TimeBudget::start().at_most(START_WAIT).left(), state.caught_up()).await.ok();
         }
         state.behind().map_or(Ok(()), |topic| Err(Error::Starting { topic }))
     }
 
-    async fn connector(&self, name: &str) -> Result<Connector, Error> {
+    async fn connector(&self, name: &str) -> Result<StoredConnector, Error> {
         self.ready().await?;
         self.known(name).ok_or_else(|| Error::no_connector(name))
     }
 
-    fn known(&self, name: &str) -> Option<Connector> {
+    fn known(&self, name: &str) -> Option<StoredConnector> {
         self.parts.state.configs.read(|configs| configs.connectors().get(name).cloned())
     }
 
@@ -313,7 +308,7 @@ impl Herder {
         statuses.read(|statuses| statuses.topics(name).into_iter().map(str::to_owned).collect())
     }
 
-    fn known_status(&self, name: &str) -> Option<Status> {
+    fn known_status(&self, name: &str) -> Option<ConnectorStatus> {
         let (mut status, config) = self.parts.state.configs.read(|configs| {
             let connector = configs.connectors().get(name)?;
             let status =
@@ -324,7 +319,7 @@ impl Herder {
         Some(status)
     }
 
-    fn info_of(&self, name: &str, connector: &Connector) -> Info {
+    fn info_of(&self, name: &str, connector: &StoredConnector) -> Info {
         let count = u32::try_from(connector.tasks.len()).unwrap_or(u32::MAX);
         Info {
             name: name.to_owned(),
@@ -334,7 +329,13 @@ impl Herder {
         }
     }
 
-    fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
+    fn status_of(
+        &self,
+        name: &str,
+        configs: &Configs,
+        connector: &StoredConnector,
+        statuses: &Statuses,
+    ) -> ConnectorStatus {
         let unassigned = || (RunState::Unassigned, self.parts.identity.worker_id.clone(), None);
         let state_of = |task: Option<u32>| match statuses.of(name, task) {
             // This worker ended the instance and could not update the topic.
@@ -352,7 +353,7 @@ impl Herder {
             let (state, worker_id, trace) = state_of(Some(id));
             TaskState { id, state: task_state(state), worker_id, trace }
         });
-        Status {
+        ConnectorStatus {
             name: name.to_owned(),
             connector: ConnectorState {
                 state: state.word(),

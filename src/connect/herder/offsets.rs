@@ -1,4 +1,4 @@
-//! Offsets of a connector and the topics it uses: read, altered, reset.
+//! ConnectorOffsets of a connector and the topics it uses: read, altered, reset.
 //!
 //! Only a stopped connector's offsets are edited, but a task of it may still be running on a worker that was frozen:
 //!
@@ -8,9 +8,10 @@
 //! of the config writer                               ends what earlier edits left ─────▶ one transaction: offsets and target state
 //! ```
 //!
-//! - Taking a task's id ([`Plugin::writers`]) makes the broker refuse the frozen task, so it cannot overwrite the edit.
+//! - Taking a task's id ([`Plugin::writers`]) makes the broker refuse the frozen task, so it cannot overwrite the edit. A task whose
+//!   worker has not read the stop yet may take its id back, but then it reads the stop before it writes (`plugin::resume`).
 //! - The producers that hold these ids stay open until the edit: the read shows whether a transaction hangs in the offset topic,
-//!   and only the holder of its id can end it.
+//!   and only the holder of its id can end it. Each is a Kafka client, so one edit at a time has such producers.
 //! - The edit is written under the config writer's id, not under a task's, so that it is in order with all changes of connectors.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -21,31 +22,41 @@ use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use kafka::{ReadLimits, ShardProducer, TopicPartition};
 use model::EncodedRecord;
 
-use super::{Budget, Error, Herder, MAX_RECORD_BYTES, Message, Offset, Offsets, READ_LIMIT};
+use super::{
+    ConnectorOffsets, Error, Herder, MAX_RECORD_BYTES, Message, Offset, READ_LIMIT, TimeBudget,
+    limits::Permit,
+};
 use crate::{
     config::connector::TargetState,
     connect::config_writer::Changes,
     plugin::{Past, Plugin},
     state::{
-        configs::{self, Configs, Connector},
-        offsets::Edit,
+        configs::{self, Configs, StoredConnector},
+        offsets::OffsetEdit,
         writer::OffsetRecords,
     },
 };
 
-type Edits = Vec<Edit>;
+type Edits = Vec<OffsetEdit>;
 
 /// Transactional ids that one request takes at the same time: each is a Kafka client with its own threads.
 const TAKEN_AT_ONCE: usize = 8;
 /// How long to wait for open transactions in the offset topic, which all tasks write to.
 const TRANSACTION_WAIT: Duration = Duration::from_secs(1);
 
+/// Producers that hold the transactional ids of a connector's tasks, and the place of the edit that has taken them. Both are held
+/// until the edit is over; the producers' threads close their clients shortly after that.
+struct FencedTasks {
+    producers: Vec<ShardProducer>,
+    _place: Permit,
+}
+
 impl Herder {
     /// Stored offsets of a connector.
     ///
     /// # Errors
     /// There is no such connector, or the worker is starting.
-    pub async fn offsets(&self, name: &str) -> Result<Offsets, Error> {
+    pub async fn offsets(&self, name: &str) -> Result<ConnectorOffsets, Error> {
         self.connector(name).await?;
         let offsets = self.parts.state.offsets.read(|offsets| {
             let each = offsets.of(name).map(|(partition, offset)| Offset {
@@ -54,15 +65,15 @@ impl Herder {
             });
             each.collect()
         });
-        Ok(Offsets { offsets })
+        Ok(ConnectorOffsets { offsets })
     }
 
     /// Sets offsets of a stopped connector; `None` as an offset resets its partition.
     ///
     /// # Errors
     /// No offsets, no such connector, it is not stopped, its class refuses them, or Kafka did not take the write.
-    pub async fn alter_offsets(&self, name: &str, offsets: Offsets) -> Result<Message, Error> {
-        let budget = Budget::start();
+    pub async fn alter_offsets(&self, name: &str, offsets: ConnectorOffsets) -> Result<Message, Error> {
+        let budget = TimeBudget::start();
         if offsets.offsets.is_empty() {
             let message = "Partitions / offsets need to be provided for an alter offsets request";
             return Err(Error::BadRequest(message.to_owned()));
@@ -78,8 +89,8 @@ impl Herder {
         }
         let partitions: BTreeSet<i32> = written.records.iter().map(|record| record.partition).collect();
         let partitions: Vec<i32> = partitions.into_iter().collect();
-        let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
-        self.read_offsets(&partitions, &mut writers, budget).await?;
+        let mut fenced = self.fence_writers(name, &connector, plugin, budget).await?;
+        self.read_offsets(&partitions, &mut fenced.producers, budget).await?;
         self.edit_offsets(name, &connector, &edits, budget).await?;
         Ok(Message { message: "The offsets for this connector have been altered successfully".to_owned() })
     }
@@ -89,13 +100,13 @@ impl Herder {
     /// # Errors
     /// There is no such connector, it is not stopped, or Kafka did not take the write.
     pub async fn reset_offsets(&self, name: &str) -> Result<Message, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let (connector, plugin) = self.editable(name, budget).await?;
-        let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
+        let mut fenced = self.fence_writers(name, &connector, plugin, budget).await?;
         // The last offsets of a task on any worker have to be reset too, in whichever partition they are; the fence keeps the
         // task from writing more.
         let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
-        self.read_offsets(&partitions, &mut writers, budget).await?;
+        self.read_offsets(&partitions, &mut fenced.producers, budget).await?;
         let edits: Edits = self
             .parts
             .state
@@ -110,7 +121,7 @@ impl Herder {
     /// # Errors
     /// The worker is starting, or Kafka did not take the write.
     pub async fn reset_topics(&self, name: &str) -> Result<(), Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         self.ready().await?;
         for topic in self.known_topics(name) {
             self.parts.writers.statuses.remove_topic(name, &topic);
@@ -122,7 +133,11 @@ impl Herder {
     }
 
     /// A connector whose offsets may be edited: stopped, without tasks, of a known class.
-    async fn editable(&self, name: &str, budget: Budget) -> Result<(Connector, Arc<dyn Plugin>), Error> {
+    async fn editable(
+        &self,
+        name: &str,
+        budget: TimeBudget,
+    ) -> Result<(StoredConnector, Arc<dyn Plugin>), Error> {
         let connector = self.newest(name, budget).await?.ok_or_else(|| Error::no_connector(name))?;
         if connector.target != TargetState::Stopped || !connector.tasks.is_empty() {
             return Err(Error::BadRequest(format!(
@@ -138,10 +153,10 @@ impl Herder {
     async fn fence_writers(
         &self,
         name: &str,
-        connector: &Connector,
+        connector: &StoredConnector,
         plugin: Arc<dyn Plugin>,
-        budget: Budget,
-    ) -> Result<Vec<ShardProducer>, Error> {
+        budget: TimeBudget,
+    ) -> Result<FencedTasks, Error> {
         let state = &self.parts.state;
         let past = Past {
             tasks: state.configs.read(|configs| configs.highest_task(name)),
@@ -153,6 +168,7 @@ impl Herder {
         let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
+            let place = self.limits.offset_edits.permit(budget, doing).await?;
             // Outside the runtime's threads: references are read from files, which may be slow.
             let permit = self.limits.threads.permit(budget, doing).await?;
             let doing_so = (doing, "find the writers of the connector");
@@ -160,10 +176,10 @@ impl Herder {
                 .blocking(doing_so, plugin.class(), permit, move || plugin.writers(&name, &config, &past))
                 .await?;
             let taking = stream::iter(writers).map(|id| async {
-                let _permit = self.limits.clients.permit(budget, doing).await?;
                 self.parts.writers.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
-            taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
+            let producers = taking.buffer_unordered(TAKEN_AT_ONCE).try_collect().await?;
+            Ok(FencedTasks { producers, _place: place })
         };
         budget.within(doing, taken).await
     }
@@ -174,7 +190,7 @@ impl Herder {
         &self,
         partitions: &[i32],
         writers: &mut [ShardProducer],
-        budget: Budget,
+        budget: TimeBudget,
     ) -> Result<(), Error> {
         let _permit = self.limits.clients.permit(budget, "waiting to read the offset topic").await?;
         let doing = "read the offset topic to its end";
@@ -210,9 +226,9 @@ impl Herder {
     async fn edit_offsets(
         &self,
         name: &str,
-        seen: &Connector,
-        edits: &[Edit],
-        budget: Budget,
+        seen: &StoredConnector,
+        edits: &[OffsetEdit],
+        budget: TimeBudget,
     ) -> Result<(), Error> {
         let table = &self.parts.state.offsets;
         let written = OffsetRecords::of(table, name, edits);
@@ -222,7 +238,7 @@ impl Herder {
         let decide = |configs: &Configs| {
             // Resumed and stopped again, or reconfigured: its tasks may have written since its offsets were read.
             let same = configs.connectors().get(name).is_some_and(|now| {
-                let marks = |one: &Connector| (one.target, one.revision, one.task_revision);
+                let marks = |one: &StoredConnector| (one.target, one.revision, one.task_revision);
                 marks(now) == marks(seen)
             });
             if !same {

@@ -50,7 +50,7 @@ pub struct Info {
 
 /// A connector: states.
 #[derive(Debug, Clone, Serialize)]
-pub struct Status {
+pub struct ConnectorStatus {
     /// Name.
     pub name: String,
     /// State of the connector itself.
@@ -102,7 +102,7 @@ pub struct Expanded {
     pub info: Option<Info>,
     /// With `expand=status`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub status: Option<ConnectorStatus>,
 }
 
 /// A task's configuration.
@@ -116,7 +116,7 @@ pub struct TaskInfo {
 
 /// Offsets of a connector, in answers and requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Offsets {
+pub struct ConnectorOffsets {
     /// One for each partition.
     pub offsets: Vec<Offset>,
 }

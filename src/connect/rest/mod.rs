@@ -31,9 +31,11 @@ pub use self::{
     security::{Security, SecurityError, protect},
 };
 
-/// Limit for answering a request: common clients give up after ten seconds. It leaves two seconds for the body to arrive, and
-/// [`OPERATION_LIMIT`](crate::connect::herder::OPERATION_LIMIT) for the herder.
+/// Limit for answering a request: common clients give up after ten seconds. The check of the login, the body and the herder's
+/// operation each take at most what the steps before them left.
 pub const DEADLINE: Duration = Duration::from_millis(9500);
+/// The part of it that is reserved for the answer, so that the step that ran out of time can name itself.
+const ANSWER_RESERVE: Duration = Duration::from_millis(500);
 
 /// The answer to a method that the path does not have.
 pub(crate) async fn not_allowed() -> Response {

@@ -19,13 +19,13 @@ use url::form_urlencoded;
 use super::answer::Refusal;
 use crate::{
     config::connector::{TargetState, coerce},
-    connect::herder::{Herder, Offset, Offsets, Patch, RunRequest},
+    connect::herder::{ConnectorOffsets, Error, Herder, Offset, Patch, RunRequest, TimeBudget},
     state::configs::Properties,
 };
 
 /// Limit on a body: a configuration has a few kilobytes.
 const BODY_LIMIT: usize = 1 << 20;
-/// Limit on the time a body takes to arrive.
+/// Limit on the time a body takes to arrive, unless its request has less left.
 const BODY_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// A JSON body.
@@ -56,7 +56,12 @@ async fn arrived(request: Request) -> Result<Vec<u8>, Refusal> {
         return Err(Refusal::new(415, "HTTP 415 Unsupported Media Type"));
     }
     let late = |_| Refusal::new(408, "the body did not arrive in time");
-    timeout(BODY_TIME_LIMIT, read(request.into_body())).await.map_err(late)?
+    let limit = TimeBudget::start().at_most(BODY_TIME_LIMIT).left();
+    // Used up before the body, by a slow login: the client is not to blame.
+    if limit.is_zero() {
+        return Err(Error::TimedOut { doing: "waiting to read the body" }.into());
+    }
+    timeout(limit, read(request.into_body())).await.map_err(late)?
 }
 
 fn parsed(bytes: &[u8]) -> Result<Body, Refusal> {
@@ -98,13 +103,13 @@ impl Body {
         Ok(set.chain(removed.into_iter().map(|(key, _)| (key, None))).collect())
     }
 
-    /// Offsets to set; none if the member is missing.
-    pub(super) fn offsets(self) -> Result<Offsets, Refusal> {
+    /// ConnectorOffsets to set; none if the member is missing.
+    pub(super) fn offsets(self) -> Result<ConnectorOffsets, Refusal> {
         let mut members = self.members()?;
         let offsets = members.take("offsets", "a JSON array", array)?.unwrap_or_default();
         members.nothing_else("offsets")?;
         let each = offsets.into_iter().enumerate().map(|(index, one)| offset(one, index));
-        Ok(Offsets { offsets: each.collect::<Result<_, _>>()? })
+        Ok(ConnectorOffsets { offsets: each.collect::<Result<_, _>>()? })
     }
 
     /// The level in `{"level": …}`.
@@ -142,18 +147,18 @@ impl Body {
         Ok(request)
     }
 
-    fn members(self) -> Result<Members, Refusal> {
+    fn members(self) -> Result<BodyMembers, Refusal> {
         match self.0 {
-            Value::Object(members) => Ok(Members(members)),
+            Value::Object(members) => Ok(BodyMembers(members)),
             _ => Err(Refusal::bad_request("the body must be a JSON object")),
         }
     }
 }
 
-/// Members of a JSON object, taken one by one.
-struct Members(Map<String, Value>);
+/// BodyMembers of a JSON object, taken one by one.
+struct BodyMembers(Map<String, Value>);
 
-impl Members {
+impl BodyMembers {
     /// An optional member, missing or null: `None`. Anything else must be `what`, as parsed by `read`.
     fn take<T>(
         &mut self,
@@ -320,7 +325,7 @@ fn coerced(members: Map<String, Value>) -> Result<Properties, Refusal> {
 fn offset(value: Value, index: usize) -> Result<Offset, Refusal> {
     let refuse = |what: &str| Err(Refusal::bad_request(format!("offsets[{index}]{what}")));
     let Value::Object(members) = value else { return refuse(" must be a JSON object") };
-    let mut members = Members(members);
+    let mut members = BodyMembers(members);
     let Some(Value::Object(partition)) = members.0.remove("partition") else {
         return refuse(".partition must be a JSON object");
     };

@@ -1,17 +1,19 @@
 use axum::{
-    body::Body as HttpBody,
+    body::{Body as HttpBody, to_bytes},
     extract::{FromRequest, FromRequestParts},
     http::{Request, header},
+    response::IntoResponse as _,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     answer::Refusal,
     request::{Body, Query},
 };
+use crate::connect::herder::handle_until;
 
 fn status(refusal: Refusal) -> u16 {
-    use axum::response::IntoResponse as _;
     refusal.into_response().status().as_u16()
 }
 
@@ -52,6 +54,20 @@ async fn body_that_never_ends_is_refused() {
     let silent = HttpBody::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
 
     assert_eq!(sent(None, silent).await, Err(408));
+}
+
+#[tokio::test]
+async fn request_without_time_for_its_body_times_out() {
+    let silent = HttpBody::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = Request::builder().body(silent).unwrap();
+
+    let refusal = handle_until(Instant::now(), Body::from_request(request, &())).await.map(drop).unwrap_err();
+
+    let response = refusal.into_response();
+    assert_eq!(response.status(), 500);
+    let body = to_bytes(response.into_body(), 1 << 10).await.unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert!(body["message"].as_str().unwrap().starts_with("Request timed out."), "{body}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub use self::{
 use super::config_writer::ConfigWriter;
 use crate::{
     plugin::{Plugins, Tools},
-    state::{State, writer::StatusWriter},
+    state::{StateTables, writer::StatusWriter},
 };
 
 /// The supervisor ended because a component that it depends on stopped; the log says why.
@@ -96,7 +96,7 @@ pub struct SupervisorParts {
     /// Classes.
     pub plugins: Plugins,
     /// Tables of the config, offset and status topics.
-    pub state: State,
+    pub state: StateTables,
     /// Writes task configurations to the config topic.
     pub config_writer: ConfigWriter,
     /// Writes the status topic.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     config::connector::TargetState,
-    state::configs::{Configs, Connector},
+    state::configs::{Configs, StoredConnector},
 };
 
 /// An instance that should run.
@@ -91,7 +91,7 @@ impl InstanceOwnership {
     }
 }
 
-fn desired_state(configs: &Configs, connector: &Connector, id: &InstanceId) -> Option<DesiredState> {
+fn desired_state(configs: &Configs, connector: &StoredConnector, id: &InstanceId) -> Option<DesiredState> {
     let (config, revision) = match id.task {
         None => (Arc::clone(&connector.config), connector.revision),
         Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),

@@ -33,7 +33,7 @@ use kafka::OwnedPartitions;
 use provider::{
     Provider,
     api::{
-        Accounting, Budget, Budgets, Cause, Client, Invoicing, Options, Payroll, Rates,
+        Accounting, ApiOptions, Budget, Budgets, Cause, Client, Invoicing, Payroll, Rates,
         invoicing::{InvoicingTokens, Password},
     },
     auth::Area,
@@ -246,10 +246,10 @@ impl ApiAccess {
         let shared = match state.clients.entry(key) {
             Entry::Occupied(shared) => shared.into_mut(),
             Entry::Vacant(vacant) => {
-                let options = Options {
+                let options = ApiOptions {
                     api_version: api_version.map(str::to_owned),
                     egress_proxy: egress_proxy.cloned(),
-                    ..Options::from(provider)
+                    ..ApiOptions::from(provider)
                 };
                 let host = self.0.hosts.of(&provider.auth_url);
                 let budget = budget(None);

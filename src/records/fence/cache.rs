@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use base::{durable, retry::ErrorChain};
 
 use super::Error;
-use crate::store::{self, Change, Database, Storage};
+use crate::store::{self, Database, Storage, StoreChange};
 
 /// How long to wait until the previous user of the directory has closed the database.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -137,7 +137,7 @@ impl OpenDatabase {
     }
 
     /// Commits atomically. Not synced: entries lost in a machine crash are read from Kafka again.
-    pub(super) fn commit(&self, changes: Vec<Change>) -> Result<(), Error> {
+    pub(super) fn commit(&self, changes: Vec<StoreChange>) -> Result<(), Error> {
         self.with(|database| {
             let _one = self.committing.lock();
             database.commit(changes, false)

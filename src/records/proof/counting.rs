@@ -58,7 +58,7 @@
 //!
 //! # Why the order of requests matters
 //!
-//! Shards share a memo of pages. If a page of *R* was cut after *e*, it may show a record that was added after *e*: later pages show it
+//! If a page of *R* was cut after *e*, it may show a record that was added after *e*: later pages show it
 //! too, so it is not in *G*, and it fills the hole of another record. If a page of a later pass was cut before *e*, it may show a
 //! record of *R* that was deleted before *e*, which is then missing from *G*. Both make the bound too small. So pages that were sent
 //! too early are rejected.
@@ -142,10 +142,10 @@ pub(super) fn remember(memory: &mut ShownRecords, row: &Row, turn: u32) -> (u32,
 
 /// Bounds of the cut of a page, on the provider's clock.
 pub(super) fn interval(seen: &Seen, skew: i64) -> (i64, i64) {
-    let trip = seen.answered.saturating_sub(seen.sent);
-    match seen.date {
+    let trip = seen.answer.answered.saturating_sub(seen.answer.sent);
+    match seen.answer.date {
         Some(date) => (date.saturating_sub(trip), date.saturating_add(trip).saturating_add(DATE_RESOLUTION)),
-        None => (seen.sent.saturating_sub(skew), seen.answered.saturating_add(skew)),
+        None => (seen.answer.sent.saturating_sub(skew), seen.answer.answered.saturating_add(skew)),
     }
 }
 

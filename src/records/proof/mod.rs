@@ -48,8 +48,7 @@
 //! There are at most [`Settings::most_passes`] passes, plus `MOST_RESTARTS` for clamped page sizes and rejected filters. Pages that
 //! repeat void the pass at once, pages without new records after `MOST_FRUITLESS` of them.
 //!
-//! Memory per row is small, because every shard of a task reads the lists that span companies: the rows of a page are shared by all
-//! readers, and each shown record takes its id, a hash of its version, and one bit per pass and count.
+//! Memory per row is small: each shown record takes its id, a hash of its version, and one bit per pass and count.
 //!
 //! On failure: an unusable page voids its pass as a whole, never a single row. Rows of the pass's earlier pages count as shown.
 
@@ -74,7 +73,7 @@ use self::{
     verdict::ProofVerdict,
 };
 pub use self::{
-    page::{Row, Seen},
+    page::{PageAnswer, Row, Seen},
     settings::{Filter, ReadingStep, Settings},
 };
 
@@ -96,6 +95,19 @@ const MOST_FRUITLESS: u32 = 8;
 #[derive(Debug, Clone)]
 pub struct Reading {
     settings: Settings,
+    paging: Paging,
+    filter: FilterEvidence,
+    passes: Passes,
+    current: Pass,
+    read: PagesRead,
+    memory: ShownRecords,
+    counts: Vec<PassCount>,
+    verdict: Option<ProofVerdict>,
+}
+
+/// How the provider pages the list.
+#[derive(Debug, Clone)]
+struct Paging {
     most_pages: u64,
     /// Rows per page in this pass: fewer than configured if the provider limits them.
     size: u32,
@@ -103,31 +115,36 @@ pub struct Reading {
     suspected: Option<u32>,
     /// A page size limit that was seen twice.
     limit: Option<u32>,
-    /// Whether pages are requested with the filter.
-    is_filtered: bool,
-    filter: FilterEvidence,
     /// The provider's number of the first page.
     base: Option<u32>,
-    /// From 1.
-    pass: u32,
+}
+
+/// The passes so far.
+#[derive(Debug, Clone)]
+struct Passes {
+    /// The current one, from 1.
+    number: u32,
     restarts: u32,
-    current: Pass,
-    /// Pages and rows of all passes.
-    pages: u64,
-    rows: u64,
-    sent_after: i64,
-    memory: ShownRecords,
-    counts: Vec<PassCount>,
     /// Page and reason of the last void pass.
     void: Option<(u32, String)>,
     /// The first [`MAX_ANOMALIES`] reasons of void passes.
     anomalies: Vec<String>,
-    verdict: Option<ProofVerdict>,
+}
+
+/// Pages and rows of all passes.
+#[derive(Debug, Clone)]
+struct PagesRead {
+    pages: u64,
+    rows: u64,
+    /// When the last page was answered.
+    sent_after: i64,
 }
 
 /// Rows that the filter returns, for its check.
 #[derive(Debug, Clone, Default)]
 struct FilterEvidence {
+    /// Whether pages are requested with the filter.
+    is_used: bool,
     /// Places of the records that it must return, because page 1 without the filter shows that they changed later.
     expected: Vec<u32>,
     /// Places of the records that it returned.
@@ -150,23 +167,22 @@ impl Reading {
             current.step = PassStep::Plain;
         }
         Self {
-            most_pages: MOST_PAGES,
-            size: full(&settings),
-            suspected: None,
-            limit: None,
-            is_filtered: settings.filter.is_some() && !is_changed,
-            filter: FilterEvidence::default(),
-            base: None,
-            pass: 1,
-            restarts: 0,
+            paging: Paging {
+                most_pages: MOST_PAGES,
+                size: full(&settings),
+                suspected: None,
+                limit: None,
+                base: None,
+            },
+            filter: FilterEvidence {
+                is_used: settings.filter.is_some() && !is_changed,
+                ..FilterEvidence::default()
+            },
+            passes: Passes { number: 1, restarts: 0, void: None, anomalies: Vec::new() },
             current,
-            pages: 0,
-            rows: 0,
-            sent_after: i64::MIN,
+            read: PagesRead { pages: 0, rows: 0, sent_after: i64::MIN },
             memory: ShownRecords::new(),
             counts: Vec::new(),
-            void: None,
-            anomalies: Vec::new(),
             verdict: None,
             settings,
         }
@@ -191,13 +207,13 @@ impl Reading {
             return ReadingStep::Over;
         }
         let (number, size) = self.wanted();
-        ReadingStep::Page { number, size, filtered: self.is_filtered, sent_after: self.sent_after }
+        ReadingStep::Page { number, size, filtered: self.filter.is_used, sent_after: self.read.sent_after }
     }
 
     /// Whether pages are read with a filter instead of the whole list.
     #[must_use]
     pub fn is_filtered(&self) -> bool {
-        self.is_filtered
+        self.filter.is_used
     }
 
     /// Whether a page of any pass has shown this record.
@@ -222,7 +238,7 @@ impl Reading {
     #[must_use]
     pub fn progress(&self) -> (u32, u64, u64, Option<u64>) {
         let listed = self.counts.last().map(|count| count.listed).or(self.current.total);
-        (self.pass, self.current.pages.len() as u64, self.current.rows, listed)
+        (self.passes.number, self.current.pages.len() as u64, self.current.rows, listed)
     }
 
     /// Takes a page that was read.
@@ -242,11 +258,11 @@ impl Reading {
             let Seen { number: given, asked, .. } = seen;
             return Err(format!("expected page {number} of size {size}, got page {given} of size {asked}"));
         }
-        if seen.sent < self.sent_after {
-            let (sent, sent_after) = (seen.sent, self.sent_after);
+        if seen.answer.sent < self.read.sent_after {
+            let (sent, sent_after) = (seen.answer.sent, self.read.sent_after);
             return Err(format!("page {number} was sent too early: at {sent}, before {sent_after}"));
         }
-        self.sent_after = seen.answered.max(seen.sent);
+        self.read.sent_after = seen.answer.answered.max(seen.answer.sent);
         self.take(seen);
         Ok(())
     }
@@ -261,24 +277,24 @@ impl Reading {
     /// Number and size of the wanted page.
     fn wanted(&self) -> (u32, u32) {
         match self.current.step {
-            PassStep::Page(number) => (number, self.size),
-            PassStep::Plain | PassStep::Repeat | PassStep::Behind(0) => (1, self.size),
+            PassStep::Page(number) => (number, self.paging.size),
+            PassStep::Plain | PassStep::Repeat | PassStep::Behind(0) => (1, self.paging.size),
             PassStep::Behind(rows) => (2, rows),
         }
     }
 
     fn take(&mut self, seen: &Seen) {
         // The limits on passes and pages keep it far below the maximum.
-        let turn = u32::try_from(self.pages).unwrap_or(u32::MAX);
-        self.pages += 1;
-        self.rows += seen.rows.len() as u64;
+        let turn = u32::try_from(self.read.pages).unwrap_or(u32::MAX);
+        self.read.pages += 1;
+        self.read.rows += seen.rows.len() as u64;
         self.current.rows += seen.rows.len() as u64;
         self.current.total = seen.total.or(self.current.total);
         let problem = self.page_problem(seen);
-        self.base = self.base.or(seen.base);
+        self.paging.base = self.paging.base.or(seen.base);
         for row in &*seen.rows {
             let (place, before) = remember(&mut self.memory, row, turn);
-            if self.is_filtered {
+            if self.filter.is_used {
                 self.filter.through.insert(place);
                 self.filter.has_more |= place >= self.filter.plain;
                 self.filter.has_earlier |= self.is_earlier(row);
@@ -293,9 +309,9 @@ impl Reading {
         if let Some(problem) = problem {
             return self.void_pass(seen.number, problem);
         }
-        let pass = self.pass;
+        let pass = self.passes.number;
         self.prove();
-        if self.verdict.is_some() || self.pass != pass {
+        if self.verdict.is_some() || self.passes.number != pass {
             return;
         }
         match self.current.step {
@@ -304,13 +320,13 @@ impl Reading {
             PassStep::Behind(rows) => self.take_behind(rows, seen),
             PassStep::Repeat => self.take_repeat(seen),
         }
-        let too_many = if self.current.pages.len() as u64 > self.most_pages {
-            Some(format!("{} pages", self.most_pages))
+        let too_many = if self.current.pages.len() as u64 > self.paging.most_pages {
+            Some(format!("{} pages", self.paging.most_pages))
         } else {
             (self.current.rows > MOST_ROWS).then(|| format!("{MOST_ROWS} rows"))
         };
         if let Some(most) = too_many.filter(|_| self.verdict.is_none()) {
-            self.void = Some((seen.number, format!("it does not end within {most}")));
+            self.passes.void = Some((seen.number, format!("it does not end within {most}")));
             self.conclude(None);
         }
     }
@@ -320,13 +336,14 @@ impl Reading {
         if let Some(problem) = &seen.problem {
             return Some(problem.clone());
         }
-        if seen.cached {
+        if seen.answer.cached {
             return Some("a cache answered it".to_owned());
         }
-        if seen.answered < seen.sent {
+        if seen.answer.answered < seen.answer.sent {
             return Some("our clock went backward while it was read".to_owned());
         }
-        if let (Some(base), Some(before)) = (seen.base, self.base.filter(|before| Some(*before) != seen.base))
+        if let (Some(base), Some(before)) =
+            (seen.base, self.paging.base.filter(|before| Some(*before) != seen.base))
         {
             return Some(format!("the first page has the number {base}, but had {before} before"));
         }
@@ -343,10 +360,10 @@ impl Reading {
     fn take_page(&mut self, seen: &Seen) {
         let before = self.current.shown.len();
         let judged = self.current.look(seen, &self.memory);
-        if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.pages.len() == 1 {
+        if seen.number == 1 && seen.rows.len() < self.paging.size as usize && self.current.pages.len() == 1 {
             // Fits into 32 bits, because it is below the size.
             let rows = u32::try_from(seen.rows.len()).unwrap_or(0);
-            if self.limit == Some(rows) && self.size > rows {
+            if self.paging.limit == Some(rows) && self.paging.size > rows {
                 return self.restart_pass(rows);
             }
             self.current.step = PassStep::Behind(rows);
@@ -369,7 +386,7 @@ impl Reading {
             NextPage::Page(number) | NextPage::Again(number) => self.current.step = PassStep::Page(number),
             NextPage::End => self.finish_pass(),
             NextPage::TooLong => {
-                self.void = Some((seen.number, "it does not end".to_owned()));
+                self.passes.void = Some((seen.number, "it does not end".to_owned()));
                 self.conclude(None);
             }
         }
@@ -381,14 +398,13 @@ impl Reading {
         let expected: Vec<u32> =
             later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
         let tells_all = seen.rows.iter().all(|row| row.changed_at.is_some());
-        if seen.rows.len() < self.size as usize || expected.is_empty() || !tells_all {
+        if seen.rows.len() < self.paging.size as usize || expected.is_empty() || !tells_all {
             // The page is short, or its rows cannot check the filter: read the whole list.
             self.current.step = PassStep::Page(1);
             return self.take_page(seen);
         }
         let plain = u32::try_from(self.memory.len()).unwrap_or(u32::MAX);
-        self.filter = FilterEvidence { expected, plain, ..FilterEvidence::default() };
-        self.is_filtered = true;
+        self.filter = FilterEvidence { is_used: true, expected, plain, ..FilterEvidence::default() };
         self.current = Pass::new();
     }
 
@@ -421,20 +437,20 @@ impl Reading {
             self.current.total = seen.total;
             return self.take_page(seen);
         }
-        if self.suspected == Some(rows) {
-            self.limit = Some(rows);
+        if self.paging.suspected == Some(rows) {
+            self.paging.limit = Some(rows);
             return self.restart_pass(rows);
         }
-        let why = format!("the provider returns {rows} rows although {} are requested", self.size);
-        self.suspected = Some(rows);
+        let why = format!("the provider returns {rows} rows although {} are requested", self.paging.size);
+        self.paging.suspected = Some(rows);
         // A detected limit does not use up a pass of the list.
-        self.restarts += 1;
+        self.passes.restarts += 1;
         self.void_pass(2, why);
     }
 
     /// Restarts the pass with `rows` rows per page.
     fn restart_pass(&mut self, rows: u32) {
-        self.size = rows;
+        self.paging.size = rows;
         self.current = Pass::new();
     }
 
@@ -455,7 +471,7 @@ impl Reading {
         let counted = if is_behind {
             PassCount::of_single(pass, skew, &self.memory)
         } else {
-            PassCount::of(pass, self.size, skew, &self.memory)
+            PassCount::of(pass, self.paging.size, skew, &self.memory)
         };
         match counted {
             Ok(count) => {
@@ -470,7 +486,7 @@ impl Reading {
     fn certify(&mut self, method: CertificateMethod, place: usize) {
         let doubt = self.settings.filter.as_ref().and_then(|filter| self.filter_doubt(filter));
         match (doubt, self.settings.filter) {
-            (None, Some(Filter::Changed { .. })) if self.is_filtered => {
+            (None, Some(Filter::Changed { .. })) if self.filter.is_used => {
                 self.verdict = Some(ProofVerdict::Changes(place));
             }
             (None, _) => self.verdict = Some(ProofVerdict::Proved(method, place)),
@@ -482,7 +498,7 @@ impl Reading {
     /// Why the filter fails its check.
     fn filter_doubt(&self, filter: &Filter) -> Option<String> {
         let FilterEvidence { expected, through, has_more, has_earlier, .. } = &self.filter;
-        if !self.is_filtered {
+        if !self.filter.is_used {
             return None;
         }
         if through.is_empty() {
@@ -505,14 +521,15 @@ impl Reading {
 
     /// Counts a pass that has reached the end of the list.
     fn finish_pass(&mut self) {
-        let counted = PassCount::of(&self.current.pages, self.size, self.settings.clock_skew, &self.memory);
+        let counted =
+            PassCount::of(&self.current.pages, self.paging.size, self.settings.clock_skew, &self.memory);
         match counted {
             Ok(count) => {
                 self.counts.push(count);
-                self.void = None;
-                let pass = self.pass;
+                self.passes.void = None;
+                let pass = self.passes.number;
                 self.prove();
-                if self.pass == pass {
+                if self.passes.number == pass {
                     self.next_pass();
                 }
             }
@@ -532,19 +549,19 @@ impl Reading {
 
     fn void_pass(&mut self, page: u32, mut why: String) {
         let is_plain = self.current.step == PassStep::Plain;
-        if (self.is_filtered || is_plain) && self.settings.filter != Some(Filter::Configured) {
+        if (self.filter.is_used || is_plain) && self.settings.filter != Some(Filter::Configured) {
             // Counts with the filter say nothing about the whole list.
             self.counts.clear();
             if !is_plain {
                 why = format!("with the filter: {why}");
             }
-            self.is_filtered = false;
-            self.restarts += 1;
+            self.filter.is_used = false;
+            self.passes.restarts += 1;
         }
-        if self.anomalies.len() < MAX_ANOMALIES {
-            self.anomalies.push(format!("pass {}, page {page}: {why}", self.pass));
+        if self.passes.anomalies.len() < MAX_ANOMALIES {
+            self.passes.anomalies.push(format!("pass {}, page {page}: {why}", self.passes.number));
         }
-        self.void = Some((page, why));
+        self.passes.void = Some((page, why));
         self.next_pass();
     }
 
@@ -552,11 +569,13 @@ impl Reading {
         if self.verdict.is_some() {
             return;
         }
-        if self.pass >= self.settings.most_passes.saturating_add(self.restarts.min(MOST_RESTARTS)) {
+        if self.passes.number
+            >= self.settings.most_passes.saturating_add(self.passes.restarts.min(MOST_RESTARTS))
+        {
             return self.conclude(None);
         }
-        self.pass += 1;
-        self.size = full(&self.settings);
+        self.passes.number += 1;
+        self.paging.size = full(&self.settings);
         self.current = Pass::new();
     }
 }

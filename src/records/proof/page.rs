@@ -29,7 +29,7 @@ pub struct Seen {
     pub number: u32,
     /// Requested number of rows.
     pub asked: u32,
-    /// Rows, shared by all readers of the page.
+    /// Its rows.
     #[serde(with = "packed")]
     pub rows: Arc<[Row]>,
     /// Why it is unusable, for example a row without an id.
@@ -47,6 +47,17 @@ pub struct Seen {
     /// Hash of the rows as the provider wrote them.
     #[serde(with = "hash")]
     pub content: u128,
+    /// When and how it was answered.
+    #[serde(flatten)]
+    pub answer: PageAnswer,
+    /// Not a page but a mark that the reading ended here, for the reason in `problem`. Earlier versions wrote it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
+}
+
+/// When and how a page was answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageAnswer {
     /// When its request was sent.
     pub sent: i64,
     /// When the last byte of its answer was read.
@@ -57,9 +68,6 @@ pub struct Seen {
     /// Whether a cache answered it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// Not a page but a mark that the reading ended here, for the reason in `problem`. Earlier versions wrote it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ends: bool,
 }
 
 impl Seen {
@@ -75,10 +83,7 @@ impl Seen {
             widest: 0,
             total: None,
             content: 0,
-            sent: at,
-            answered: at,
-            date: None,
-            cached: false,
+            answer: PageAnswer { sent: at, answered: at, ..PageAnswer::default() },
             ends: false,
         }
     }
@@ -174,8 +179,8 @@ mod tests {
             (sent, answered) in (any::<i64>(), any::<i64>()),
         ) {
             let rows = rows.into();
-            let seen =
-                Seen { number, asked, rows, problem, base, widest, total, content, sent, answered, date, cached, ends };
+            let answer = PageAnswer { sent, answered, date, cached };
+            let seen = Seen { number, asked, rows, problem, base, widest, total, content, answer, ends };
 
             prop_assert_eq!(Seen::parse(&seen.to_json()), Ok(seen));
         }
@@ -184,6 +189,19 @@ mod tests {
         fn parse_never_panics(bytes: Vec<u8>) {
             drop(Seen::parse(&bytes));
         }
+    }
+
+    #[test]
+    fn mark_of_an_earlier_version_reads_back() {
+        let json = r#"{"number":2,"asked":5,"rows":"","base":1,"widest":5,"total":9,"content":"0000000000000000000000000000000a",
+            "sent":7,"answered":8,"date":6,"cached":true}"#;
+
+        let seen = Seen::parse(json.as_bytes()).unwrap();
+
+        assert_eq!(seen.answer, PageAnswer { sent: 7, answered: 8, date: Some(6), cached: true });
+        let [old, new] = [json.as_bytes(), &seen.to_json()]
+            .map(|json| serde_json::from_slice::<serde_json::Value>(json).unwrap());
+        assert_eq!(new, old);
     }
 
     #[test]

@@ -81,9 +81,9 @@ fn as_page(seen: &Seen) -> Page<Row> {
             Total::Reported(Pagination { current_page: u64::from(seen.number), total_pages: 0, total_count })
         }),
         times: ReadTimes {
-            sent: at(seen.sent),
-            answered: at(seen.answered),
-            date: seen.date.map(at),
+            sent: at(seen.answer.sent),
+            answered: at(seen.answer.answered),
+            date: seen.answer.date.map(at),
             age: None,
         },
         base: seen.base,

@@ -39,7 +39,7 @@ pub enum ReadingStep {
         size: u32,
         /// Whether to request it with the filter.
         filtered: bool,
-        /// The page must be requested at or after this time, also if it comes from the memo.
+        /// The page must be requested at or after this time.
         sent_after: i64,
     },
     /// Nothing to read: there is a verdict.

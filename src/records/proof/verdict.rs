@@ -1,6 +1,6 @@
 //! The verdict of a reading, and its certificate.
 
-use model::{Certificate, CertificateMethod};
+use model::{Certificate, CertificateCounts, CertificateMethod, CertificateReading};
 
 use super::{ONLY_CHANGES, Reading, counting::PassCount};
 
@@ -54,7 +54,7 @@ impl Reading {
                 (CertificateMethod::None, Some(ONLY_CHANGES.to_owned()))
             }
             ProofVerdict::Unproved(reason, _) => {
-                failed_page = self.void.as_ref().map(|(page, _)| i64::from(*page));
+                failed_page = self.passes.void.as_ref().map(|(page, _)| i64::from(*page));
                 (CertificateMethod::None, Some(reason.clone()))
             }
         };
@@ -64,22 +64,29 @@ impl Reading {
             certified: self.is_proved(),
             method,
             reason,
-            passes: i32::try_from(self.pass).unwrap_or(i32::MAX),
-            page_size: i32::try_from(self.limit.map_or(self.size, |limit| limit.min(self.size)))
+            reading: CertificateReading {
+                passes: i32::try_from(self.passes.number).unwrap_or(i32::MAX),
+                page_size: i32::try_from(
+                    self.paging.limit.map_or(self.paging.size, |limit| limit.min(self.paging.size)),
+                )
                 .unwrap_or(i32::MAX),
-            page_base: self.base.and_then(|base| i32::try_from(base).ok()),
-            pages: count(self.pages),
-            rows: count(self.rows),
-            listed: best.map(|best| count(best.listed)),
-            distinct: numbers.map(|(read, ..)| count(read)),
-            gone: numbers.map(|(_, gone, _)| count(gone)),
-            found: numbers.map(|(.., found)| count(found)),
-            missing_at_most: missing.map(count),
-            reported_total: best.and_then(|best| best.total).map(count),
-            failed_page,
-            cut_after: best.map(|best| best.cut.0),
-            cut_before: best.map(|best| best.cut.1),
-            anomalies: self.anomalies.clone(),
+                page_base: self.paging.base.and_then(|base| i32::try_from(base).ok()),
+                pages: count(self.read.pages),
+                rows: count(self.read.rows),
+                anomalies: self.passes.anomalies.clone(),
+                ..open.reading
+            },
+            counts: CertificateCounts {
+                listed: best.map(|best| count(best.listed)),
+                distinct: numbers.map(|(read, ..)| count(read)),
+                gone: numbers.map(|(_, gone, _)| count(gone)),
+                found: numbers.map(|(.., found)| count(found)),
+                missing_at_most: missing.map(count),
+                reported_total: best.and_then(|best| best.total).map(count),
+                failed_page,
+                cut_after: best.map(|best| best.cut.0),
+                cut_before: best.map(|best| best.cut.1),
+            },
             ..open
         })
     }
@@ -88,10 +95,10 @@ impl Reading {
     pub(super) fn conclude(&mut self, reason: Option<String>) {
         let missing = |(place, count): (usize, &PassCount)| Some((place, count.missing()?));
         let best = self.counts.iter().enumerate().filter_map(missing).min_by_key(|(_, missing)| *missing);
-        let reason = reason.unwrap_or_else(|| match (&self.void, best) {
+        let reason = reason.unwrap_or_else(|| match (&self.passes.void, best) {
             (Some((page, why)), _) => format!("page {page}: {why}"),
             (None, Some((_, missing))) => {
-                let passes = self.pass;
+                let passes = self.passes.number;
                 format!("after {passes} passes, up to {missing} listed records may not have been read")
             }
             (None, None) => {

@@ -9,7 +9,7 @@ use model::{
 };
 
 use super::{Event, Parked, Subject};
-use crate::publish::Failure;
+use crate::publish::PublishFailure;
 
 /// How an event was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,7 +104,7 @@ pub enum Change {
     /// Removes the parked record from the state topic.
     Unpark,
     /// Writes the event to the dead letters.
-    DeadLetter(Failure),
+    DeadLetter(PublishFailure),
     /// Opens a gap.
     Gap(GapFound),
     /// Remembers that the by-id path of this resource has answered.
@@ -244,7 +244,7 @@ impl Entry {
 
     /// The entry to write after Kafka rejected this one: its event goes to the dead letters, and a gap is opened.
     #[must_use]
-    pub fn refused(mut self, failure: Failure) -> Self {
+    pub fn refused(mut self, failure: PublishFailure) -> Self {
         let was_parked = self.changes.iter().any(|change| matches!(change, Change::Unpark));
         self.changes.retain(|change| !is_large(change) && !matches!(change, Change::Unpark));
         // Rows of lists open no gap: a list shows the row again, and a repair must not open the next gap.

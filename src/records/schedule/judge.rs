@@ -8,7 +8,7 @@ use base::retry::{ErrorChain, Retry};
 use model::{Comparison, Epoch, Rank, RemovalKind, SequenceVersion, Stamp, Value, Version};
 use provider::api::{self, AnsweredBy, Reach};
 
-use super::{Cause, Change, Content, Delete, Outcome, Rules, Subject, pending::PendingRecord};
+use super::{Change, Content, Delete, Outcome, ParkCause, Rules, Subject, pending::PendingRecord};
 
 /// Why a read of a version below the event is repeated.
 pub(super) const BEHIND_EVENT: &str = "reads return an older version than the event reports";
@@ -25,7 +25,7 @@ pub(super) enum ReadVerdict {
     /// Settle the events without publishing.
     Settled(Outcome),
     /// Read again, for this reason.
-    Again(Cause, String),
+    Again(ParkCause, String),
     /// The answer and the events are below the published version: the provider may have gone back.
     Below,
     /// The provider answers for the first time that the record is gone.
@@ -96,7 +96,7 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
         Ok(Some(value)) => value,
         Ok(None) => {
             let what = "the provider returned a different record than requested";
-            return ReadVerdict::Again(Cause::Unreadable, what.to_owned());
+            return ReadVerdict::Again(ParkCause::Unreadable, what.to_owned());
         }
         Err(error) => return ReadVerdict::Unusable("model::Error", error.to_string()),
     };
@@ -114,7 +114,7 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
     if !has_version {
         if is_doubtful {
             // The version of a delete event belongs to no record.
-            return ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned());
+            return ReadVerdict::Again(ParkCause::Floor, BEHIND_EVENT.to_owned());
         }
         match judge_unversioned(record, &stamp, stored, rules) {
             UnversionedVerdict::Settled(outcome) => return ReadVerdict::Settled(outcome),
@@ -133,7 +133,7 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
         }
         Comparison::Same if is_met && record.tries.is_published => ReadVerdict::Settled(Outcome::Published),
         Comparison::Same if is_met => ReadVerdict::Settled(Outcome::Duplicate),
-        Comparison::Same => ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned()),
+        Comparison::Same => ReadVerdict::Again(ParkCause::Floor, BEHIND_EVENT.to_owned()),
         // The events are below the fence too, so a lagging replica does not explain the answer.
         Comparison::Older | Comparison::BehindDelete if is_met => match record.doubt.below_since {
             Some(since)
@@ -147,7 +147,7 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
             _ => ReadVerdict::Below,
         },
         Comparison::Older | Comparison::BehindDelete => {
-            ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned())
+            ReadVerdict::Again(ParkCause::Floor, BEHIND_EVENT.to_owned())
         }
         Comparison::Incomparable => {
             let what = "its version cannot be compared with the published one, which has another form";
@@ -207,7 +207,7 @@ fn failed(judge: Judge<'_>, error: api::Error) -> ReadVerdict {
     }
     let wait = error.retry().named_micros();
     match (error.reach(), error.retry()) {
-        (Reach::Record, _) => ReadVerdict::Again(Cause::Unreadable, why),
+        (Reach::Record, _) => ReadVerdict::Again(ParkCause::Unreadable, why),
         (Reach::Company, _) => ReadVerdict::Company { why, wait },
         (Reach::Grant | Reach::Everything, Retry::Never) => ReadVerdict::Blocked(Box::new(error)),
         (Reach::Grant | Reach::Everything, _) => {
@@ -223,15 +223,15 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
         // An event that reports nothing new need not wait for the record.
         let is_known = stored.and_then(|stored| known(stored, record.wants.floor.as_ref(), false));
         return match is_known {
-            Some(outcome) if record.parked.as_ref().is_none_or(|parked| parked.cause == Cause::Below) => {
+            Some(outcome) if record.parked.as_ref().is_none_or(|parked| parked.cause == ParkCause::Below) => {
                 ReadVerdict::Settled(outcome)
             }
-            _ => ReadVerdict::Again(Cause::Unreadable, why),
+            _ => ReadVerdict::Again(ParkCause::Unreadable, why),
         };
     };
     if subject.resource.ending() == RemovalKind::Disabled {
         return ReadVerdict::Again(
-            Cause::Unreadable,
+            ParkCause::Unreadable,
             format!("{why}; records of this kind are never deleted, only disabled"),
         );
     }
@@ -242,19 +242,19 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     };
     if is_later {
         return ReadVerdict::Again(
-            Cause::Unreadable,
+            ParkCause::Unreadable,
             format!("{why}; a later event reports a change after the delete"),
         );
     }
     if !path_answers {
         let why = format!("{why}; this path has not returned a record yet, so the answer proves no deletion");
-        return ReadVerdict::Again(Cause::Unreadable, why);
+        return ReadVerdict::Again(ParkCause::Unreadable, why);
     }
     match record.doubt.gone_since {
         Some(since) if now.saturating_sub(since) >= rules.tombstone_confirm => {}
         Some(since) => {
             let left = since.saturating_add(rules.tombstone_confirm).saturating_sub(now);
-            return ReadVerdict::Again(Cause::Gone, format!("{why}; read again in {left} µs to confirm"));
+            return ReadVerdict::Again(ParkCause::Gone, format!("{why}; read again in {left} µs to confirm"));
         }
         None => return ReadVerdict::Gone,
     }

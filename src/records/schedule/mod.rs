@@ -81,7 +81,7 @@ use model::{AccountingResource, CompanyId, Error, Key, Origin, RecordId, Topic, 
 pub use self::{
     batch::{Batch, Change, Content, Entry, GapFound, Outcome},
     companies::{Companies, CompanyState},
-    parked::{Cause, Parked},
+    parked::{ParkCause, Parked},
     pending::{Delete, ListedVersion},
     request::{ReadRequest, Wanted},
     scheduler::{Blocked, NextRead, ReadContext, Scheduler, SchedulerReport},

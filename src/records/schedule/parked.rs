@@ -17,7 +17,7 @@ pub(super) const KIND: &str = "parked";
 /// Why a record is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum ParkCause {
     /// No read has reached the version of the event.
     Floor,
     /// The list does not show its company yet.
@@ -36,7 +36,7 @@ pub enum Cause {
     Listed,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for ParkCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -52,7 +52,7 @@ pub struct Parked {
     /// The newest delete that an event reports.
     pub deleted: Option<Delete>,
     /// Why it is parked.
-    pub cause: Cause,
+    pub cause: ParkCause,
     /// Since when that version or delete is requested, microseconds since 1970.
     pub since: i64,
     /// When it is read next, microseconds since 1970.
@@ -76,7 +76,7 @@ struct Wire {
     is_delete: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deleted: Option<String>,
-    cause: Cause,
+    cause: ParkCause,
     since: i64,
     due: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -216,7 +216,7 @@ mod tests {
             },
             floor: SequenceVersion::parse("007").ok(),
             deleted,
-            cause: Cause::Gone,
+            cause: ParkCause::Gone,
             since: 1,
             due: 2,
             gone_since: Some(3),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
 
-use super::{Cause, Event, Parked, Subject, Wanted, offsets::OffsetTicket};
+use super::{Event, ParkCause, Parked, Subject, Wanted, offsets::OffsetTicket};
 
 /// Records whose last read time is remembered. Others may be read again sooner than the rules say.
 const REMEMBERED_READS: usize = 20_000;
@@ -99,7 +99,7 @@ struct HeldOffsets {
 /// Entry of a record in the state topic.
 #[derive(Debug)]
 pub(super) struct ParkedEntry {
-    pub(super) cause: Cause,
+    pub(super) cause: ParkCause,
     floor: Option<SequenceVersion>,
     /// An event parked it, so it counts toward [`Rules::most_parked`](super::Rules::most_parked).
     pub(super) is_counted: bool,
@@ -217,12 +217,13 @@ impl PendingRecord {
         record.parked = Some(ParkedEntry { cause, floor, is_counted: false });
         record.doubt = Doubt { gone_since, below_since, below_reads: 0 };
         // The previous owner may have seen it fail alone: a change of owners must not restart the horizon.
-        record.tries.alone = (cause == Cause::Unreadable).then_some(LoneFailure { time: i64::MAX, at: None });
+        record.tries.alone =
+            (cause == ParkCause::Unreadable).then_some(LoneFailure { time: i64::MAX, at: None });
         (subject, record)
     }
 
     /// Marks it as parked and returns its new entry for the state topic.
-    pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
+    pub(super) fn park_as(&mut self, subject: &Subject, cause: ParkCause, due: i64) -> Parked {
         let (Want { floor, deleted, event, since, .. }, is_counted) = (&self.wants, self.is_counted());
         self.parked = Some(ParkedEntry { cause, floor: floor.clone(), is_counted });
         Parked {
@@ -249,7 +250,7 @@ impl PendingRecord {
     }
 
     /// Why it is parked, if reads show an older version than the published one.
-    pub(super) fn suspected_cause(&self) -> Option<Cause> {
+    pub(super) fn suspected_cause(&self) -> Option<ParkCause> {
         self.parked.as_ref().filter(|_| self.is_suspected()).map(|parked| parked.cause)
     }
 

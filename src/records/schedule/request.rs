@@ -36,11 +36,11 @@ impl ReadRequest {
             return Self::Nothing;
         }
         let (resource, is_delete) = (event.resource, event.kind() == Some(EventKind::Deleted));
-        let Some(id) = event.correlation_id.as_deref().and_then(|id| RecordId::new(id).ok()) else {
+        let Some(id) = event.data.correlation_id.as_deref().and_then(|id| RecordId::new(id).ok()) else {
             let what = "the event names no record: CorrelationId in JsonData is missing or empty";
             return Self::Unusable("model::Error::Unplaceable", what.to_owned());
         };
-        let company = match (&event.company_id, event.tenant_id.as_deref()) {
+        let company = match (&event.company_id, event.envelope.tenant_id.as_deref()) {
             (Some(company), _) => Some((company.clone(), true)),
             (None, Some(tenant)) => CompanyId::new(tenant).ok().map(|tenant| (tenant, false)),
             (None, None) => None,

@@ -116,7 +116,7 @@ impl Commit {
             let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {
-                    let topic = self.shared.preparer.topic_name(Topic::Fences);
+                    let topic = self.shared.output.preparer.topic_name(Topic::Fences);
                     written.behind = committed.next_offset(&topic, self.shard).or(written.behind);
                     self.done(id, batch, encoded.fences, &mut written);
                     // Waits for different parts do not add up.
@@ -152,7 +152,8 @@ impl Commit {
                     let causes = vec![ErrorChain(&source).to_string()];
                     let message = "Kafka does not take the record".to_owned();
                     let class = "kafka::Error::RecordRefused";
-                    let failure = publish::Failure { stage: PublishStage::Produce, class, message, causes };
+                    let failure =
+                        publish::PublishFailure { stage: PublishStage::Produce, class, message, causes };
                     for part in apart(batch, failure).into_iter().rev() {
                         parts.push_front(part);
                     }
@@ -180,7 +181,7 @@ impl Commit {
 }
 
 /// Splits a batch into one part per entry, to find the rejected one. A batch of a single entry has found it: the entry is replaced.
-fn apart(mut batch: Batch, failure: publish::Failure) -> Vec<Batch> {
+fn apart(mut batch: Batch, failure: publish::PublishFailure) -> Vec<Batch> {
     if batch.entries.len() <= 1 {
         batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
         return vec![batch];

@@ -192,7 +192,7 @@ impl Directory {
         let mut backoff = Backoff::new(COMPANY_LIST_RETRY_BACKOFF, shown.begun_at.unsigned_abs());
         let mut failures = 0_u32;
         loop {
-            let error = match shared.pages.companies(number, size, sent_after).await {
+            let error = match shared.lists.pages.companies(number, size, sent_after).await {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };

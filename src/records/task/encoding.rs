@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::connector::record::MAX_SHARDS,
-    publish::{self, Failure, PublishStage, ShardBatch},
+    publish::{self, PublishFailure, PublishStage, ShardBatch},
     records::{
         fence,
         schedule::{Batch, Change, Entry, GapFound, Parked, Subject},
@@ -83,16 +83,16 @@ impl Shared {
             encoded.batch.add(self.task.offset_record(&partition, &offset));
         }
         for (key, value) in &batch.first {
-            encoded.batch.add(self.preparer.state(key, Some(value.clone())));
+            encoded.batch.add(self.output.preparer.state(key, Some(value.clone())));
         }
         for (key, value) in &batch.state {
-            encoded.batch.add(self.preparer.state(key, value.clone()));
+            encoded.batch.add(self.output.preparer.state(key, value.clone()));
         }
         for certificate in &batch.certificates {
             encoded.batch.add(self.certificate(certificate)?);
         }
         let mark = state::json(&Mark { id: id.to_owned() });
-        encoded.batch.add(self.preparer.state(&state::batch(shard), Some(mark)));
+        encoded.batch.add(self.output.preparer.state(&state::batch(shard), Some(mark)));
         Ok(encoded)
     }
 
@@ -101,19 +101,19 @@ impl Shared {
         &self,
         (certificate, asked_at): &(Certificate, i64),
     ) -> Result<EncodedRecord, publish::Error> {
-        let id = Collection::certificate_id(&certificate.run, *asked_at);
+        let id = Collection::certificate_id(&certificate.scope.run, *asked_at);
         let meta = RecordMeta::new(id, Origin::Snapshot);
         let value = model::Value::Certificate(Box::new(certificate.clone()));
         let outgoing = Outgoing::new(value, meta)
             .map_err(|error| publish::Error::Unplaceable { message: error.to_string() })?;
-        let topic = self.preparer.topic_name(Topic::Certificates).to_string();
+        let topic = self.output.preparer.topic_name(Topic::Certificates).to_string();
         let unencoded = |source| publish::Error::Convert { topic, source: Box::new(source) };
-        self.preparer.prepare(&outgoing).map_err(unencoded)
+        self.output.preparer.prepare(&outgoing).map_err(unencoded)
     }
 
     /// The source partition of an event topic, under which its offset is stored.
     pub(super) fn source_partition(&self, resource: AccountingResource, shard: i32) -> Map<String, Json> {
-        let topic = self.preparer.topic_name(Topic::AccountingEvents(resource));
+        let topic = self.output.preparer.topic_name(Topic::AccountingEvents(resource));
         Map::from_iter([
             ("topic".to_owned(), Json::from(&*topic)),
             ("partition".to_owned(), Json::from(shard)),
@@ -121,12 +121,12 @@ impl Shared {
     }
 
     /// The record, fence key and stamp that an entry publishes, if any.
-    fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Key, Stamp)>, Failure> {
+    fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Key, Stamp)>, PublishFailure> {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
                     let refused = |error: model::Error| {
-                        Failure::new(PublishStage::Convert, "model::Error::Unplaceable", &error)
+                        PublishFailure::new(PublishStage::Convert, "model::Error::Unplaceable", &error)
                     };
                     let value = value.value(entry.subject.as_ref()).map_err(refused)?;
                     let meta = meta(entry, stamp);
@@ -143,15 +143,15 @@ impl Shared {
                 }
                 _ => continue,
             };
-            let record = self
-                .preparer
-                .prepare(&outgoing)
-                .map_err(|error| Failure::new(PublishStage::Convert, "avro::Error::Encode", &error))?;
+            let record =
+                self.output.preparer.prepare(&outgoing).map_err(|error| {
+                    PublishFailure::new(PublishStage::Convert, "avro::Error::Encode", &error)
+                })?;
             let size = record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
             if size > kafka::MAX_RECORD_BYTES {
                 let message =
                     format!("the record has {size} bytes, and the limit is {}", kafka::MAX_RECORD_BYTES);
-                return Err(Failure {
+                return Err(PublishFailure {
                     stage: PublishStage::Produce,
                     class: "kafka::Error::RecordRefused",
                     message,
@@ -172,7 +172,7 @@ impl Shared {
         (moments, now): (&mut Moments, i64),
         encoded: &mut Encoded,
     ) {
-        let put = |key: &Key, value: Option<Bytes>| self.preparer.state(key, value);
+        let put = |key: &Key, value: Option<Bytes>| self.output.preparer.state(key, value);
         let subject = entry.subject.as_ref();
         match change {
             Change::Publish { .. } | Change::Tombstone { .. } => {}
@@ -185,8 +185,8 @@ impl Shared {
                 }
             }
             Change::DeadLetter(failure) => {
-                let letters = &self.dead_letters;
-                let destination = subject.map(|subject| self.preparer.topic_name(subject.topic()));
+                let letters = &self.output.dead_letters;
+                let destination = subject.map(|subject| self.output.preparer.topic_name(subject.topic()));
                 letters.log(destination.as_deref(), failure);
                 encoded.batch.add(letters.record(
                     &entry.event.original,
@@ -230,7 +230,10 @@ impl Shared {
 
     /// A record of an internal topic of the prefix, placed as its key says.
     pub(super) fn record(&self, topic: Topic, key: &Key, value: Option<Bytes>) -> EncodedRecord {
-        EncodedRecord { topic: self.preparer.topic_name(topic), ..self.preparer.state(key, value) }
+        EncodedRecord {
+            topic: self.output.preparer.topic_name(topic),
+            ..self.output.preparer.state(key, value)
+        }
     }
 }
 
@@ -240,10 +243,10 @@ fn meta(entry: &Entry, stamp: &Stamp) -> RecordMeta {
     RecordMeta { version, epoch, traceparent: event.trace, ..RecordMeta::new(event.id.clone(), event.origin) }
 }
 
-fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, Failure> {
+fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, PublishFailure> {
     let meta = meta(entry, stamp);
     let made = Outgoing::tombstone(subject.resource, &subject.company, &subject.id, meta);
-    made.map_err(|error| Failure::new(PublishStage::Convert, "model::Error", &error))
+    made.map_err(|error| PublishFailure::new(PublishStage::Convert, "model::Error", &error))
 }
 
 #[cfg(test)]

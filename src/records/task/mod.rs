@@ -16,7 +16,7 @@
 //! │                 committing.rs ─▶ encoding.rs, state.rs                        │
 //! └───────────────────────────────┬───────────────────────────────────────────────┘
 //!                                 ▼
-//! one transaction: values, fences, dead letters, parked, pages, certificates, offsets, batch id
+//! one transaction: values, fences, dead letters, parked events, page marks, certificates, offsets, batch id
 //!
 //! shared by all shards: request slots, page slots, lists/pages.rs, directory.rs, not_found.rs
 //! ```
@@ -24,7 +24,7 @@
 //! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same in every topic of the prefix.
 //!
 //! - Only the last owner of a shard's transactional id can write to the shard: the broker fences every earlier one.
-//! - Everything a shard knows can be read from Kafka: after it has taken the id, it reads offsets, fences and state to their end. The
+//! - Everything a shard knows can be read from Kafka: after it has taken over the id, it reads offsets, fences and state to their end. The
 //!   store on this disk caches the fences.
 //! - Answers that are not committed are lost with the task instance; the next one reads their events and pages again.
 //! - A paused task releases all its shards.
@@ -83,7 +83,7 @@
 //! | 7 | `asking.rs` | starts the list, and requests its pages and missing records |
 //! | 8–9 | `job/mod.rs`, `job/paging.rs` | the list, and its next page |
 //! | 10–11 | `proof/mod.rs`, `proof/settings.rs` | which page the proof needs |
-//! | 12 | `pages.rs` | fetches it, or finds it among the remembered ones |
+//! | 12 | `pages.rs` | fetches it |
 //! | 13 | crate `provider` | requests it |
 //! | 14 | crate `model` | parses its rows, and compares versions |
 //! | 15 | `probe.rs` | first page only: whether rows are whole records |
@@ -107,7 +107,7 @@
 //! | 38 | `proof/verdict.rs` | what was proved |
 //!
 //! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
-//! samples. A rejected payroll filter passes `refusals.rs`. `waiting.rs` only reports.
+//! samples. A page of a list that spans companies passes `spanning.rs` before 21. `waiting.rs` only reports.
 
 mod reader;
 
@@ -161,7 +161,7 @@ use provider::{
 
 use self::{
     directory::Directory,
-    lists::{Orders, Pages},
+    lists::{Orders, Pages, SpanningLists},
     not_found::NotFoundChecks,
     reader::{InHand, Reader},
     runs::Follower,
@@ -198,32 +198,66 @@ const EVENTS_WAIT: &str = "events wait until it is resolved";
 struct Shared {
     task: Arc<Task>,
     source: RecordSource,
+    output: TaskOutput,
+    requests: TaskRequests,
+    evidence: Evidence,
+    directory: Directory,
+    events: TaskEvents,
+    fences: TaskFences,
+    lists: TaskLists,
+    /// Shards of this task.
+    shards: Vec<i32>,
+}
+
+/// What is written.
+struct TaskOutput {
     preparer: Preparer,
     dead_letters: DeadLetters,
+}
+
+/// Requests to the provider.
+struct TaskRequests {
     accounting: Accounting,
+    /// Concurrent reads by id for events.
+    slots: Arc<Semaphore>,
+    /// A counter: each shard that reads nothing and waits for a slot holds a clone, and the others then release theirs.
+    starving: Arc<()>,
+    /// Concurrent requests for lists, separate from `slots`: three quarters of `budget.requests.in.flight`, so that lists never use up the
+    /// worker's limit.
+    page_slots: Arc<Semaphore>,
+}
+
+/// What reads by id have shown.
+#[derive(Default)]
+struct Evidence {
     answers: Answers,
     failures: Failures,
     not_found: NotFoundChecks,
-    directory: Directory,
+}
+
+/// Events on their way to the shards.
+struct TaskEvents {
     decoder: avro::Decoder,
-    /// The newest published version of each key, on this disk.
-    fences: Fences,
     in_hand: InHand,
-    /// Concurrent requests of this task.
-    slots: Arc<Semaphore>,
-    /// Cloned by every shard that reads nothing and waits for a slot.
-    starving: Arc<()>,
-    /// Concurrent requests for lists: three quarters of the slots, so that a quarter stays free for events.
-    page_slots: Arc<Semaphore>,
+}
+
+/// The newest published version of each key, on this disk.
+struct TaskFences {
+    all: Fences,
+    /// Partitions that have published records; read once, when the first fence is rebuilt.
+    published: OnceCell<BTreeSet<(Topic, i32)>>,
+}
+
+/// What the lists of all shards share.
+struct TaskLists {
     pages: Pages,
+    spanning: SpanningLists,
     /// Requested runs.
     orders: watch::Receiver<Orders>,
     /// `None` until pages may be read; then whether the stream is verified, which means that every later change is delivered.
     stream: watch::Receiver<Option<bool>>,
-    /// Shards of this task.
-    shards: Vec<i32>,
-    /// Partitions that have published records; read once, when the first fence is rebuilt.
-    published: OnceCell<BTreeSet<(Topic, i32)>>,
+    /// Number of tasks of the connector.
+    tasks: i32,
 }
 
 /// Number of reads by id that the accounting API has answered for any shard of the task. A record that fails while this number grows
@@ -425,35 +459,36 @@ async fn begin(
     let shared = Arc::new(Shared {
         task: Arc::clone(task),
         source: source.clone(),
-        // Never optional: an acknowledged event must not be lost because its record cannot be published.
-        dead_letters: opened.dead_letters_of(
-            &source.common.name,
-            task.number,
-            source.common.errors.logged,
-            &store.signer,
-        ),
-        preparer: opened.preparer,
-        accounting,
+        output: TaskOutput {
+            // Never optional: an acknowledged event must not be lost because its record cannot be published.
+            dead_letters: opened.dead_letters_of(
+                &source.common.name,
+                task.number,
+                source.common.errors.logged,
+                &store.signer,
+            ),
+            preparer: opened.preparer,
+        },
+        requests: TaskRequests {
+            accounting,
+            slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
+            starving: Arc::default(),
+            page_slots,
+        },
+        evidence: Evidence::default(),
         directory: Directory::new(
             source.companies_refresh,
             source.companies_max,
             Arc::clone(&task.connector),
             task.recorder.clone(),
         ),
-        answers: Answers::default(),
-        failures: Failures::default(),
-        not_found: NotFoundChecks::default(),
-        decoder: avro::Decoder::new(store.ids.registry().clone()),
-        fences: fences.clone(),
-        in_hand: InHand::of(&own),
-        slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
-        starving: Arc::default(),
-        page_slots,
-        pages,
-        orders,
-        stream,
+        events: TaskEvents {
+            decoder: avro::Decoder::new(store.ids.registry().clone()),
+            in_hand: InHand::of(&own),
+        },
+        fences: TaskFences { all: fences.clone(), published: OnceCell::new() },
+        lists: TaskLists { pages, spanning: SpanningLists::new(own.clone()), orders, stream, tasks },
         shards: own.clone(),
-        published: OnceCell::new(),
     });
     let taking = own.into_iter().map(|shard| Shard::take(Arc::clone(&shared), shard));
     let mut shards: Vec<Shard> = futures::stream::iter(taking).buffer_unordered(TAKING).try_collect().await?;
@@ -465,7 +500,7 @@ impl Shared {
     /// The shard that a key belongs to.
     fn shard_of(&self, key: &Key) -> i32 {
         match key.partitioning() {
-            Partitioning::By(bytes) => partition_of(bytes, self.preparer.partitions()),
+            Partitioning::By(bytes) => partition_of(bytes, self.output.preparer.partitions()),
             Partitioning::Shard(shard) => shard,
         }
     }

@@ -88,7 +88,7 @@ impl Shared {
     /// Whether the path of a resource may be checked again. The scan for known records loads the fence, so it does not run for each of
     /// many deletes.
     pub(super) fn may_prove(&self, resource: AccountingResource) -> bool {
-        let asked = self.not_found.asked.lock();
+        let asked = self.evidence.not_found.asked.lock();
         asked.get(&resource).is_none_or(|at| at.elapsed() >= self.source.enrich.retry_max)
     }
 
@@ -107,22 +107,23 @@ impl Shared {
         // The gateway may have lost a path that it knew before, so only a recent answer counts.
         let recent = self.source.enrich.retry_max;
         let is_served = self
+            .requests
             .accounting
             .answered_at(resource)
             .is_some_and(|answered| !by_gateway || answered + recent >= asked_at);
         if is_served {
             return (error.by_api(), true);
         }
-        let Some(known) = known.filter(|_| is_time(&self.not_found.asked, resource, recent)) else {
+        let Some(known) = known.filter(|_| is_time(&self.evidence.not_found.asked, resource, recent)) else {
             return (error, false);
         };
-        let last = self.accounting.last_record(resource).filter(|(_, id)| *id != subject.id);
+        let last = self.requests.accounting.last_record(resource).filter(|(_, id)| *id != subject.id);
         let known = known.await.unwrap_or_default().into_iter().map(|(company, id)| {
             let in_company = !matches!(self.directory.state(&company), CompanyState::Absent { .. });
             (in_company.then_some(company), id)
         });
         for (company, id) in last.into_iter().chain(known) {
-            if self.accounting.record(resource, company.as_ref(), &id, ask).await.is_ok() {
+            if self.requests.accounting.record(resource, company.as_ref(), &id, ask).await.is_ok() {
                 return (error.by_api(), true);
             }
         }
@@ -130,9 +131,9 @@ impl Shared {
             return (error, false);
         }
         let Ok(impossible) = RecordId::new(IMPOSSIBLE) else { return (error, false) };
-        match self.accounting.record(resource, subject.context(), &impossible, ask).await {
+        match self.requests.accounting.record(resource, subject.context(), &impossible, ask).await {
             Err(other) if !is_about_record(&other) || kind(&other) == kind(&error) => (error, false),
-            _ => match self.accounting.record(resource, subject.context(), &subject.id, ask).await {
+            _ => match self.requests.accounting.record(resource, subject.context(), &subject.id, ask).await {
                 Err(again) if kind(&again) == kind(&error) => (error.by_api(), true),
                 _ => (error, false),
             },
@@ -143,7 +144,7 @@ impl Shared {
     pub(super) fn warn_unproved(&self, subject: &Subject, error: &api::Error, path_answers: bool) {
         let Some(by) = error.missing() else { return };
         if (by == AnsweredBy::Api && path_answers)
-            || !is_time(&self.not_found.warned, subject.resource, WARN_EVERY)
+            || !is_time(&self.evidence.not_found.warned, subject.resource, WARN_EVERY)
         {
             return;
         }

@@ -111,7 +111,7 @@ impl Reader {
             positions
                 .extend(shard.starts().iter().map(|(resource, start)| ((*resource, shard.number()), *start)));
         }
-        let topic = |resource| shared.preparer.topic_name(Topic::AccountingEvents(resource));
+        let topic = |resource| shared.output.preparer.topic_name(Topic::AccountingEvents(resource));
         let resources = &shared.source.enrich_resources;
         let topics = resources.iter().map(|resource| (topic(*resource), *resource)).collect();
         (Self { shared, inboxes, positions, topics, paused: Vec::new() }, heard)
@@ -162,7 +162,7 @@ impl Reader {
 
     async fn consumer(&self) -> Result<Consumer, Failure> {
         let assignment = |((resource, shard), start): (&EventPartition, &StartOffset)| Assignment {
-            topic: self.shared.preparer.topic_name(Topic::AccountingEvents(*resource)),
+            topic: self.shared.output.preparer.topic_name(Topic::AccountingEvents(*resource)),
             partition: *shard,
             start: *start,
         };
@@ -181,7 +181,7 @@ impl Reader {
         let (shard, next) = (record.partition, record.offset + 1);
         self.positions.insert((resource, shard), StartOffset::Offset(next));
         let came_at = record.timestamp_ms.map_or_else(now, |millis| millis.saturating_mul(1_000));
-        self.shared.in_hand.take(shard, came_at);
+        self.shared.events.in_hand.take(shard, came_at);
         let decoded = self.decode(&record).await;
         let event = Arc::new(source(record, &decoded));
         let request = match decoded {
@@ -189,7 +189,7 @@ impl Reader {
             Err(message) => ReadRequest::Unusable("avro::Error", message),
         };
         self.send(shard, Input { lane: resource, next, request, event }).await?;
-        self.shared.in_hand.hand_on(shard);
+        self.shared.events.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
             for topic in self.topics.keys() {
@@ -236,7 +236,7 @@ impl Reader {
         let Some(value) = &record.value else { return Err("the event has no value".to_owned()) };
         let mut backoff = Backoff::new(REGISTRY, record.offset.unsigned_abs());
         loop {
-            let decoded = self.shared.decoder.decode_as(SchemaKind::AccountingEvent, value).await;
+            let decoded = self.shared.events.decoder.decode_as(SchemaKind::AccountingEvent, value).await;
             let error = match decoded {
                 Ok((_, event)) => return Ok(event),
                 Err(error) => error,

@@ -116,7 +116,7 @@ impl Shard {
             "took a shard"
         );
         let (last, moments) = (known.batch.take(), Moments::default());
-        let lists = Lists::new(Arc::clone(&shared), number, known, left_over);
+        let lists = Lists::new(Arc::clone(&shared), number, known.lists, left_over);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         Ok(Self {
             shared,
@@ -158,8 +158,8 @@ impl Shard {
         let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
         let mut starving: Option<Arc<()>> = None;
         let mut getting = Getting::new();
-        let (mut orders, mut stream) = (self.shared.orders.clone(), self.shared.stream.clone());
-        self.lists.look(now());
+        let (mut orders, mut stream) = (self.shared.lists.orders.clone(), self.shared.lists.stream.clone());
+        self.lists.apply_orders(now());
         let mut late = interval(LATE);
         late.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
@@ -184,13 +184,13 @@ impl Shard {
             if !is_starved {
                 slot = None;
             } else if slot.is_none() {
-                let slots = Arc::clone(&self.shared.slots);
+                let slots = Arc::clone(&self.shared.requests.slots);
                 slot = Some(slots.acquire_owned().map(Result::ok).boxed());
             }
             // Makes other shards release slots that they could keep.
             let is_starving = slot.is_some() && reads.is_empty();
             if is_starving != starving.is_some() {
-                starving = is_starving.then(|| Arc::clone(&self.shared.starving));
+                starving = is_starving.then(|| Arc::clone(&self.shared.requests.starving));
             }
             // A due record waits for a slot.
             let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
@@ -203,7 +203,7 @@ impl Shard {
                 Some(read) = reads.next() => self.read_all(read, &mut reads, &mut held),
                 Some(got) = getting.next() => self.lists.got(got, now()),
                 () = Lists::changed(&mut orders, &mut stream) => {
-                    self.lists.look(now());
+                    self.lists.apply_orders(now());
                     Ok(())
                 }
                 input = inbox.recv(), if !self.scheduler.is_full() => match input {
@@ -239,7 +239,7 @@ impl Shard {
     fn look(&mut self, is_behind: bool) {
         let now = now();
         // The directory does not notify shards of new companies.
-        self.lists.look(now);
+        self.lists.apply_orders(now);
         self.scheduler.park_late(now);
         let told = self.scheduler.take_report();
         metrics::stale_reads(told.stale_reads);
@@ -251,7 +251,7 @@ impl Shard {
         }
         // Events in the inbox were received after the last taken one.
         let behind = self.taken.filter(|_| is_behind);
-        let in_hand = self.shared.in_hand.of_shard(self.number);
+        let in_hand = self.shared.events.in_hand.of_shard(self.number);
         self.shared.task.recorder.lags(self.number, lag([self.scheduler.oldest(), behind, in_hand], now));
     }
 
@@ -264,7 +264,7 @@ impl Shard {
         loop {
             let slot = match held.pop() {
                 Some(slot) => slot,
-                None => match Arc::clone(&self.shared.slots).try_acquire_owned() {
+                None => match Arc::clone(&self.shared.requests.slots).try_acquire_owned() {
                     Ok(slot) => slot,
                     Err(_) => return self.scheduler.has_reads(now()),
                 },
@@ -285,7 +285,7 @@ impl Shard {
         async move {
             let (asked_at, ask) =
                 (Instant::now(), CallOptions { trace, ..CallOptions::within(priority, READ_LIMIT) });
-            let accounting = &shared.accounting;
+            let accounting = &shared.requests.accounting;
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
             let (read, is_proved) = match read {
                 Err(error) if is_delete && error.missing().is_some() => {
@@ -339,7 +339,7 @@ impl Shard {
         let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
         let (mut next, mut taken) = (Some(first), 0);
         while let Some((subject, reading, path_answers, slot)) = next {
-            let is_kept = Arc::strong_count(&self.shared.starving) == 1;
+            let is_kept = Arc::strong_count(&self.shared.requests.starving) == 1;
             if is_kept && reads.len() + held.len() < share {
                 held.push(slot);
             }
@@ -361,15 +361,15 @@ impl Shard {
             let path_answers = path_answers || self.scheduler.knows_path(subject.resource);
             self.shared.warn_unproved(subject, error, path_answers);
         }
-        self.shared.answers.note(&reading);
-        self.shared.failures.note(subject.resource, &reading);
+        self.shared.evidence.answers.note(&reading);
+        self.shared.evidence.failures.note(subject.resource, &reading);
         let stored = self.stored(subject)?;
         let entries = self.fence.entries_of(subject.topic());
         // The list of companies is read all the time. Rows of other lists come with runs, which report them when they are committed.
         let directory = &self.shared.directory;
         let is_company = subject.resource == AccountingResource::Companies;
         let row = if is_company { directory.shown(&subject.company) } else { None };
-        let answers = self.shared.answers.count();
+        let answers = self.shared.evidence.answers.count();
         let context =
             ReadContext { stored: stored.as_ref(), entries, answers, row: row.as_ref(), path_answers };
         let read = self.scheduler.read(subject, reading, context, now());
@@ -406,7 +406,7 @@ impl Shard {
         let (fence, lists) = (&self.fence, &self.lists);
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
         let (mut draft, gone_back) = Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
-        draft.batch.first = self.lists.went_back(&gone_back);
+        draft.batch.first = self.lists.went_back(&gone_back, now());
         self.lists.add_to(&mut draft, &self.scheduler, LISTS_BYTES, now())?;
         let mut batch = draft.batch;
         self.lists.add_counts(&mut batch);
@@ -493,13 +493,13 @@ impl Shard {
         task.recorder.dropped(dropped.saturating_sub(told));
         task.recorder.committed(published, *took);
         for topic in topics {
-            task.uses_topic(&self.shared.preparer.topic_name(topic));
+            task.uses_topic(&self.shared.output.preparer.topic_name(topic));
         }
         let fence = &self.fence;
         // The next event of the record reports a failed store.
         let stored = |subject: &Subject| fence.get(&subject.fence_key()).ok().flatten();
         self.scheduler.committed(&refused, &stored, at);
-        self.lists.committed(&mut self.scheduler, &stored, at);
+        self.lists.committed(&mut self.scheduler, &stored, written.held.is_empty(), at);
     }
 
     /// Logs an error if records go back to an older version under the next epoch.

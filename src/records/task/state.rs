@@ -7,7 +7,7 @@
 //! | `brake/{shard}/{resource}` | [`Brake`]: deletes of the day |
 //! | `rebuild/{shard}` | fences are being rebuilt |
 //! | `probe/{shard}/{list}` | [`Probe`]: whether its rows are whole records |
-//! | `page/{shard}/{run}/{asked at}/{list}/{n}`, for one company `…/{list}/{company}/{n}` | a page of a list, in reading order |
+//! | `page/{shard}/{run}/{asked at}/{list}/{n}`, for one company `…/{list}/{company}/{n}` | [`mark`] of a page of a list, in reading order |
 //! | the same with 0 for `n` | [`Counts`]: results of its rows |
 //! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this company |
 //! | `over/{shard}/{run}/{asked at}/{list}`, for one company `…/{list}/{company}` | the list has ended, its run has not |
@@ -24,7 +24,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use model::{AccountingResource, CompanyId, Key, List, Origin, RunId, RunProgress};
 
-use crate::records::schedule::{Cause, Parked};
+use crate::records::{
+    proof::Seen,
+    schedule::{ParkCause, Parked},
+};
 
 const BATCH: &str = "batch";
 const PATH: &str = "path";
@@ -174,6 +177,37 @@ pub(super) fn cursor(shard: i32, (run, asked_at, resource): &Again) -> Key {
     Key::shard_state(KNOWN, shard, &[run.as_str(), &asked_at.to_string(), resource.name()])
 }
 
+/// The mark of a page. If the list spans companies, it also has the number of tasks: the mark is about all shards of a task.
+pub(super) fn mark(seen: &Seen, tasks: Option<i32>) -> Bytes {
+    #[derive(Serialize)]
+    struct SpanningMark<'a> {
+        tasks: i32,
+        #[serde(flatten)]
+        seen: &'a Seen,
+    }
+    match tasks {
+        // Numbers and strings always serialize.
+        Some(tasks) => serde_json::to_vec(&SpanningMark { tasks, seen }).unwrap_or_default().into(),
+        None => seen.to_json(),
+    }
+}
+
+/// Parses a [`mark`], which has to be of this number of tasks, if there is one. Marks of earlier versions have none: each shard read
+/// the list.
+pub(super) fn parse_mark(value: &[u8], tasks: Option<i32>) -> Result<Seen, String> {
+    #[derive(Deserialize)]
+    struct Tasks {
+        tasks: Option<i32>,
+    }
+    let of = read::<Tasks>(value)?.tasks;
+    match tasks {
+        Some(_) if of != tasks => {
+            Err("it was read for other shards, because the number of tasks has changed".to_owned())
+        }
+        _ => Seen::parse(value),
+    }
+}
+
 /// The value of a state record.
 pub(super) fn json(value: &impl Serialize) -> Bytes {
     serde_json::json!(value).to_string().into()
@@ -190,6 +224,12 @@ pub(super) struct Known {
     pub(super) batch: Option<String>,
     /// Whether a rebuild of its fences is unfinished.
     pub(super) rebuilds: bool,
+    pub(super) lists: ListState,
+}
+
+/// What the state topic has of the lists and runs of a shard.
+#[derive(Debug, Default)]
+pub(super) struct ListState {
     pub(super) probes: BTreeMap<List, Probe>,
     /// Pages by list and reading order; number 0 has the counts.
     pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
@@ -241,14 +281,14 @@ impl Known {
             (REBUILD, [], value) => self.rebuilds = value.is_some(),
             (PROBE, [list], value) => {
                 let Ok(list) = list.parse::<List>() else { return Ok(()) };
-                put(&mut self.probes, list, value)?;
+                put(&mut self.lists.probes, list, value)?;
             }
             (PAGE, [run, asked_at, list, company @ .., n], value) => {
                 self.page(Collection::parse(run, asked_at, list, company)?, n, value)?;
             }
             (kind @ (OVER | VOID), [run, asked_at, list, company @ ..], value) => {
                 let collection = Collection::parse(run, asked_at, list, company)?;
-                let marked = if kind == OVER { &mut self.over } else { &mut self.void };
+                let marked = if kind == OVER { &mut self.lists.over } else { &mut self.lists.void };
                 match value {
                     Some(_) => drop(marked.insert(collection)),
                     None => drop(marked.remove(&collection)),
@@ -258,11 +298,11 @@ impl Known {
                 let Ok(resource) = resource.parse::<AccountingResource>() else { return Ok(()) };
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
                 let again = (run, asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?, resource);
-                put(&mut self.cursors, again, value)?;
+                put(&mut self.lists.cursors, again, value)?;
             }
             (RunProgress::KIND, [of, run], value) if *of == connector => {
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
-                put(&mut self.progress, run, value)?;
+                put(&mut self.lists.progress, run, value)?;
             }
             // Records of other writers.
             _ => {}
@@ -273,9 +313,9 @@ impl Known {
     fn page(&mut self, collection: Collection, n: &str, value: Option<&Bytes>) -> Result<(), String> {
         let n: u64 = n.parse().map_err(|_| format!("{n} is no number of a page"))?;
         match value {
-            Some(value) => drop(self.pages.entry(collection).or_default().insert(n, value.clone())),
+            Some(value) => drop(self.lists.pages.entry(collection).or_default().insert(n, value.clone())),
             None => {
-                if let btree_map::Entry::Occupied(mut pages) = self.pages.entry(collection) {
+                if let btree_map::Entry::Occupied(mut pages) = self.lists.pages.entry(collection) {
                     pages.get_mut().remove(&n);
                     if pages.get().is_empty() {
                         pages.remove();
@@ -293,29 +333,29 @@ impl Known {
     /// new pages get other keys.
     pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
         let is_of_row = |parked: &&Parked| {
-            let is_row = parked.event.origin != Origin::Enrichment && parked.cause != Cause::Below;
-            is_row || parked.cause == Cause::Listed
+            let is_row = parked.event.origin != Origin::Enrichment && parked.cause != ParkCause::Below;
+            is_row || parked.cause == ParkCause::Listed
         };
         let rows = self.parked.values().filter(is_of_row).map(|parked| &parked.subject);
         let rows: BTreeSet<_> = rows.map(|subject| (subject.resource, &subject.company)).collect();
         let mut doubtful = Vec::new();
-        for (collection, pages) in &mut self.pages {
+        for (collection, pages) in &mut self.lists.pages {
             if rows.iter().any(|(resource, company)| collection.has(*resource, company)) {
                 doubtful.extend(pages.range(1..).map(|(n, _)| collection.page(shard, *n)));
                 pages.range_mut(1..).for_each(|(_, page)| page.clear());
             }
         }
-        let progress = &self.progress;
+        let progress = &self.lists.progress;
         // Pages of a run are never stored without its progress.
         let is_over = |run: &RunId| progress.get(run).is_none_or(|progress| progress.state.is_over());
-        let pages = self.pages.extract_if(.., |collection, _| is_over(&collection.run));
+        let pages = self.lists.pages.extract_if(.., |collection, _| is_over(&collection.run));
         let pages =
             pages.flat_map(|(collection, pages)| pages.into_keys().map(move |n| collection.page(shard, n)));
-        let over = self.over.extract_if(|collection| is_over(&collection.run));
+        let over = self.lists.over.extract_if(|collection| is_over(&collection.run));
         let over = over.map(|collection| collection.over(shard));
-        let void = self.void.extract_if(|collection| is_over(&collection.run));
+        let void = self.lists.void.extract_if(|collection| is_over(&collection.run));
         let void = void.map(|collection| collection.void(shard));
-        let cursors = self.cursors.extract_if(.., |(run, ..), _| is_over(run));
+        let cursors = self.lists.cursors.extract_if(.., |(run, ..), _| is_over(run));
         let cursors = cursors.map(|(again, _)| cursor(shard, &again));
         doubtful.into_iter().chain(pages).chain(over).chain(void).chain(cursors).collect()
     }
@@ -358,13 +398,13 @@ mod tests {
             apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
         }
 
-        let numbers: Vec<u64> = known.pages[&one].keys().copied().collect();
-        assert_eq!((known.pages.len(), numbers), (2, vec![9, 10]));
+        let numbers: Vec<u64> = known.lists.pages[&one].keys().copied().collect();
+        assert_eq!((known.lists.pages.len(), numbers), (2, vec![9, 10]));
 
         apply(&mut known, &all.page(3, 1), None).unwrap();
-        assert_eq!(known.pages.keys().collect::<Vec<_>>(), [&one]);
+        assert_eq!(known.lists.pages.keys().collect::<Vec<_>>(), [&one]);
         apply(&mut known, &one.page(4, 11), Some("{}")).unwrap();
-        assert_eq!(known.pages[&one].len(), 2, "of another shard");
+        assert_eq!(known.lists.pages[&one].len(), 2, "of another shard");
     }
 
     #[test]
@@ -386,7 +426,7 @@ mod tests {
             }
             let value = String::from_utf8(json(&written).to_vec()).unwrap();
             apply(&mut known, &keys[4], Some(&value)).unwrap();
-            assert_eq!(known.cursors[&again], written);
+            assert_eq!(known.lists.cursors[&again], written);
             if let Some(state) = state {
                 let progress = format!(
                     r#"{{"connector":"records","run":"{run}","shard":3,"state":"{state}","lists":0,"ended":0,"certified":0,
@@ -404,7 +444,12 @@ mod tests {
         left.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         expected.sort_by(|one: &Key, other| one.as_str().cmp(other.as_str()));
         assert_eq!(left, expected);
-        let sizes = (known.pages.len(), known.over.len(), known.void.len(), known.cursors.len());
+        let sizes = (
+            known.lists.pages.len(),
+            known.lists.over.len(),
+            known.lists.void.len(),
+            known.lists.cursors.len(),
+        );
         assert_eq!(sizes, (1, 1, 1, 1));
         assert!(known.take_left_over(3).is_empty());
     }
@@ -453,13 +498,13 @@ mod tests {
 
             let pages: Vec<Key> = [1, 2].map(|n| own.page(3, n)).into_iter().filter(|_| is_hit).collect();
             assert_eq!(left, pages, "{cause} {origin}");
-            let sizes: Vec<usize> = known.pages[&own].values().map(Bytes::len).collect();
+            let sizes: Vec<usize> = known.lists.pages[&own].values().map(Bytes::len).collect();
             assert_eq!(
                 sizes,
                 if is_hit { [2, 0, 0] } else { [2; 3] },
                 "counts stay, and how many pages there were"
             );
-            assert!(others.iter().all(|one| known.pages[one].values().all(|page| page.len() == 2)));
+            assert!(others.iter().all(|one| known.lists.pages[one].values().all(|page| page.len() == 2)));
         }
     }
 
@@ -476,14 +521,14 @@ mod tests {
             apply(&mut known, &collection.over(3), Some("{}")).unwrap();
         }
         apply(&mut known, &one.over(4), None).unwrap();
-        assert_eq!(known.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
+        assert_eq!(known.lists.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
 
         // The other run has ended, and so has the earlier one with the same id.
         apply(&mut known, &other.over(3), None).unwrap();
         apply(&mut known, &earlier.over(3), None).unwrap();
 
-        assert_eq!(known.over, HashSet::from([all, one]));
-        assert!(known.pages.is_empty(), "it is no page");
+        assert_eq!(known.lists.over, HashSet::from([all, one]));
+        assert!(known.lists.pages.is_empty(), "it is no page");
         assert!(apply(&mut known, &Key::shard_state(OVER, 3, &["r", "x", "customers"]), Some("{}")).is_err());
     }
 
@@ -505,7 +550,7 @@ mod tests {
 
         assert_eq!((known.batch.as_deref(), known.rebuilds), (Some("b-1"), true));
         assert_eq!((&known.paths[..], &known.brakes[..]), (&[charges][..], &[(charges, 5, 2)][..]));
-        assert_eq!(known.probes[&List::Customers], Probe { thin: true, at: 7 });
+        assert_eq!(known.lists.probes[&List::Customers], Probe { thin: true, at: 7 });
         assert!(apply(&mut known, &batch(3), Some("{")).is_err());
         assert!(apply(&mut known, &brake(3, charges), Some("{}")).is_err());
     }

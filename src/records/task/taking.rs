@@ -36,13 +36,13 @@ impl Shared {
     /// gaps are left out, because they follow from the keys.
     pub(super) fn places(&self, shard: i32) -> Vec<TopicPartition> {
         let topics = publish::written_by(&self.source);
-        topics.into_iter().map(|topic| (self.preparer.topic_name(topic), shard)).collect()
+        topics.into_iter().map(|topic| (self.output.preparer.topic_name(topic), shard)).collect()
     }
 
     pub(super) async fn take_writer(&self, shard: i32) -> Result<ShardWriter, Failure> {
         let tools = &self.task.tools;
         let id = format!("tributary-{}-shard-{shard}", self.source.common.topic_prefix);
-        let producer = tools.shards.take(id, Arc::clone(&self.task.lease)).await;
+        let producer = tools.shards.take(id, Arc::clone(&self.task.permission.lease)).await;
         let producer = producer.map_err(|error| Failure::kafka(format!("take shard {shard}"), error))?;
         Ok(ShardWriter::new(producer))
     }
@@ -74,8 +74,8 @@ impl Shared {
         let tools = &self.task.tools;
         let begun = Instant::now();
         let prefix = &self.source.common.topic_prefix;
-        let mut fence = self.fences.shard(prefix, shard).await.map_err(unreadable)?;
-        let topic = self.preparer.topic_name(Topic::Fences);
+        let mut fence = self.fences.all.shard(prefix, shard).await.map_err(unreadable)?;
+        let topic = self.output.preparer.topic_name(Topic::Fences);
         let mut restored = fence.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
         if restored.birth.is_none() || known.rebuilds {
             self.rebuild(shard, restored.birth.is_none(), writer).await?;
@@ -98,7 +98,7 @@ impl Shared {
         }
         if !values.is_empty() {
             tracing::warn!(shard, records = values.len(), "rebuilding fences from published values");
-            batch.add(self.preparer.state(&mark, Some(Bytes::from_static(b"{}"))));
+            batch.add(self.output.preparer.state(&mark, Some(Bytes::from_static(b"{}"))));
         }
         let write = async |writer: &mut ShardWriter, batch| {
             let written = writer.commit(batch).await;
@@ -115,7 +115,7 @@ impl Shared {
         }
         if !values.is_empty() {
             let mut batch = ShardBatch::default();
-            batch.add(self.preparer.state(&mark, None));
+            batch.add(self.output.preparer.state(&mark, None));
             write(writer, batch).await?;
         }
         Ok(())
@@ -124,9 +124,9 @@ impl Shared {
     /// The fence entries of all published values of a shard. Reads one topic after the other, because they may be long.
     async fn published(&self, shard: i32) -> Result<HashMap<Key, Stamp>, Failure> {
         let mut stamps = HashMap::new();
-        let places = self.published.get_or_try_init(|| self.find_published()).await?;
+        let places = self.fences.published.get_or_try_init(|| self.find_published()).await?;
         for &(topic, _) in places.iter().filter(|(_, place)| *place == shard) {
-            let name = self.preparer.topic_name(topic);
+            let name = self.output.preparer.topic_name(topic);
             let each = |record: kafka::ConsumerRecord| stamps.extend(fence::of_value(topic, &record));
             let read = kafka::read_to_end(&self.task.tools.kafka, &name, &[shard], FENCE_LIMIT, each).await;
             read.map_err(|error| Failure::kafka("read what was published", error))?;
@@ -139,7 +139,7 @@ impl Shared {
         let failed = |error| Failure::kafka("find published records", error);
         let all = AccountingResource::all().map(Topic::AccountingRecords).chain([Topic::PayrollCompanies]);
         let topics: BTreeMap<Arc<str>, Topic> =
-            all.map(|topic| (Arc::from(&*self.preparer.topic_name(topic)), topic)).collect();
+            all.map(|topic| (Arc::from(&*self.output.preparer.topic_name(topic)), topic)).collect();
         let names: Vec<&str> = topics.keys().map(|name| &**name).collect();
         let there = self.task.tools.store.admin.partition_counts(&names).await.map_err(failed)?;
         let shards = |topic: &Arc<str>| {
@@ -156,7 +156,7 @@ impl Shared {
     /// Reads the state of a shard from the state topic.
     pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
         let mut known = Known::default();
-        let topic = self.preparer.topic_name(Topic::State);
+        let topic = self.output.preparer.topic_name(Topic::State);
         let grant = &self.source.provider.oauth.logins.accounting.grant;
         let mut strange = BTreeMap::new();
         let each = |record: kafka::ConsumerRecord| {

@@ -91,7 +91,7 @@ async fn a_failed_copy_is_repeated_by_a_later_start() {
     let home = broken(&lane).await;
     let faults = Faulty::default();
     faults.fill_up_at_salvage(1);
-    let with_faults = || Options { storage: Arc::new(faults.clone()), ..options(home.path()) };
+    let with_faults = || SpoolOptions { storage: Arc::new(faults.clone()), ..options(home.path()) };
 
     let first = Spool::open(with_faults()).unwrap();
     first.spool.append(entry(&lane, 30)).await.unwrap();

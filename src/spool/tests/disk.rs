@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::*;
-use crate::store::{Change, Fjall, Storage as _};
+use crate::store::{Fjall, Storage as _, StoreChange};
 
 fn files(under: &Path, ending: impl Fn(&Path) -> bool + Copy) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -201,7 +201,7 @@ async fn damage_found_by_a_reader_is_reported_and_counted_once() {
 
 #[tokio::test]
 async fn a_damaged_database_is_moved_aside_once_drained() {
-    let bench = Bench::with(|options| Options { rotate_bytes: 100, ..options });
+    let bench = Bench::with(|options| SpoolOptions { rotate_bytes: 100, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, 1..=20).await;
     bench.faults.damage(Some(b"payload 7"));
@@ -222,7 +222,8 @@ async fn a_database_without_rights_stays_where_it_is() {
     bench.append(&lane, [1]).await;
     close(bench.spool).await;
     bench.faults.refuse_opens(1);
-    let with_faults = || Options { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
+    let with_faults =
+        || SpoolOptions { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
 
     let opened = Spool::open(with_faults()).unwrap();
 
@@ -237,7 +238,7 @@ async fn a_database_without_rights_stays_where_it_is() {
 
 #[tokio::test]
 async fn a_database_large_before_a_restart_is_replaced_once_drained() {
-    let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
+    let bench = Bench::with(|options| SpoolOptions { rotate_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.spool.append(entry_of(&lane, 1, vec![7; 2_000_000])).await.unwrap();
     bench.append(&lane, [2]).await;
@@ -245,7 +246,7 @@ async fn a_database_large_before_a_restart_is_replaced_once_drained() {
     close(bench.spool).await;
 
     let home = bench.home.path();
-    let spool = Spool::open(Options { rotate_bytes: 1_000_000, ..options(home) }).unwrap().spool;
+    let spool = Spool::open(SpoolOptions { rotate_bytes: 1_000_000, ..options(home) }).unwrap().spool;
     spool.remove(&lane, 2);
 
     eventually("the database is gone", async || !home.join("1").exists() && home.join("2").exists()).await;
@@ -253,7 +254,7 @@ async fn a_database_large_before_a_restart_is_replaced_once_drained() {
 
 #[tokio::test]
 async fn a_drained_spool_frees_its_disk() {
-    let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
+    let bench = Bench::with(|options| SpoolOptions { rotate_bytes: 1_000_000, ..options });
     let home = bench.home.path();
     let lane = lane("t", 0);
     let appends: Vec<_> =
@@ -289,7 +290,7 @@ fn a_journal_that_grew_over_many_restarts_is_freed() {
     // Each run is too short to fill a table; only then does the store trim its journal.
     for life in 0..7_u8 {
         let database = Fjall::default().open(&data).unwrap();
-        database.commit(vec![Change::Put(vec![1, life], vec![life; 10_000_000])], true).unwrap();
+        database.commit(vec![StoreChange::Put(vec![1, life], vec![life; 10_000_000])], true).unwrap();
     }
     let before = journals();
 
@@ -310,7 +311,7 @@ fn compaction_frees_the_disk_of_removed_entries() {
     let database = Fjall::default().open(&home.path().join("data")).unwrap();
     let key = |number: u32| number.to_be_bytes().to_vec();
     for batch in 0..20_u32 {
-        let puts = (0..1_000).map(|at| Change::Put(key(batch * 1_000 + at), vec![7; 4_000])).collect();
+        let puts = (0..1_000).map(|at| StoreChange::Put(key(batch * 1_000 + at), vec![7; 4_000])).collect();
         database.commit(puts, false).unwrap();
     }
     let tables = || -> u64 {
@@ -330,7 +331,7 @@ fn compaction_frees_the_disk_of_removed_entries() {
     until("written", &|bytes| bytes > 10_000_000);
     // One in a thousand stays.
     for batch in 0..20_u32 {
-        let deletes = (1..1_000).map(|at| Change::Delete(key(batch * 1_000 + at))).collect();
+        let deletes = (1..1_000).map(|at| StoreChange::Delete(key(batch * 1_000 + at))).collect();
         database.commit(deletes, false).unwrap();
     }
 

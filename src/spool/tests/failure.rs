@@ -111,12 +111,12 @@ async fn a_removal_counts_even_if_its_lookup_fails() {
 
 #[tokio::test]
 async fn a_removal_is_written_even_if_its_lookup_fails() {
-    let bench = Bench::with(|options| Options { rotate_bytes: 0, ..options });
+    let bench = Bench::with(|options| SpoolOptions { rotate_bytes: 0, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1, 2]).await;
     close(bench.spool).await;
     bench.faults.refuse_opens(1);
-    let options = Options { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
+    let options = SpoolOptions { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
     let spool = Spool::open(options.clone()).unwrap().spool;
     within(spool.append(entry(&lane, 3))).await.unwrap();
     close(spool).await;

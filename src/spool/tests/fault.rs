@@ -5,11 +5,11 @@ use std::{io, mem, ops::ControlFlow, path::Path, sync::Arc, thread, time::Durati
 
 use parking_lot::{Condvar, Mutex};
 
-use super::store::{Change, Database, Error, Fjall, Storage, Visitor};
+use super::store::{Database, Error, Fjall, Storage, StoreChange, Visitor};
 
 /// The store with injected faults; clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faulty(Arc<Shared>);
+pub(crate) struct Faulty(Arc<SpoolCore>);
 
 /// Xorshift random numbers, reproducible by their seed.
 #[derive(Debug, Clone)]
@@ -43,13 +43,13 @@ pub(crate) enum Fault {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SpoolCore {
+    state: Mutex<SpoolState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SpoolState {
     commits: Vec<Fault>,
     opens: usize,
     refusals: usize,
@@ -71,7 +71,7 @@ struct Wrapped {
     /// As in the store: after a failed commit every other one is refused.
     poisoned: Mutex<bool>,
     /// Written and not synced; in the journal, in no table.
-    unsynced: Mutex<Vec<Change>>,
+    unsynced: Mutex<Vec<StoreChange>>,
 }
 
 impl Faulty {
@@ -234,7 +234,7 @@ impl Drop for Wrapped {
 }
 
 impl Database for Wrapped {
-    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error> {
+    fn commit(&self, changes: Vec<StoreChange>, durable: bool) -> Result<(), Error> {
         let shared = &self.faults.0;
         let mut state = self.faults.0.state.lock();
         state.waiting += 1;

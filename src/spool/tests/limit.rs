@@ -8,7 +8,7 @@ use crate::spool::fault::Fault;
 #[tokio::test]
 async fn at_the_limit_entries_are_refused_until_others_are_removed() {
     let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
-    let bench = Bench::with(|options| Options { limit_bytes: 3 * size, ..options });
+    let bench = Bench::with(|options| SpoolOptions { limit_bytes: 3 * size, ..options });
     let lane = lane("t", 0);
     let append = |sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 1000]));
     for sequence in 1..=3 {
@@ -28,7 +28,7 @@ async fn at_the_limit_entries_are_refused_until_others_are_removed() {
 
 #[tokio::test]
 async fn a_new_limit_counts_at_once_and_drops_nothing() {
-    let bench = Bench::with(|options| Options { limit_bytes: 20_000, ..options });
+    let bench = Bench::with(|options| SpoolOptions { limit_bytes: 20_000, ..options });
     let lane = lane("t", 0);
     let append = |sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 15_000]));
     append(1).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_new_limit_counts_at_once_and_drops_nothing() {
 #[tokio::test]
 async fn waiting_entries_count_against_the_limit() {
     let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
-    let bench = Bench::with(|options| Options { limit_bytes: 2 * size, ..options });
+    let bench = Bench::with(|options| SpoolOptions { limit_bytes: 2 * size, ..options });
     let lane = lane("t", 0);
     bench.faults.hold();
     let waiting = [1, 2].map(|sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 1000])));
@@ -64,7 +64,7 @@ async fn waiting_entries_count_against_the_limit() {
 
 #[tokio::test]
 async fn entries_are_refused_below_the_reserve_of_free_disk() {
-    let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
+    let bench = Bench::with(|options| SpoolOptions { reserve_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
 
@@ -81,7 +81,7 @@ async fn entries_are_refused_below_the_reserve_of_free_disk() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_but_takes_one_large_entry() {
-    let bench = Bench::with(|options| Options { queue_bytes: 2_000, ..options });
+    let bench = Bench::with(|options| SpoolOptions { queue_bytes: 2_000, ..options });
     let lane = lane("t", 0);
     bench.faults.hold();
     let large = bench.spool.append(entry_of(&lane, 1, vec![0; 5_000]));
@@ -96,7 +96,7 @@ async fn a_full_queue_refuses_but_takes_one_large_entry() {
 
 #[tokio::test]
 async fn a_disk_that_fills_up_during_a_write_is_full_then_recovers() {
-    let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
+    let bench = Bench::with(|options| SpoolOptions { reserve_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
     bench.faults.set_free_bytes(Some(500_000));

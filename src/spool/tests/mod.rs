@@ -12,7 +12,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::{Entry, Error, Lane, Opened, Options, Spool, fault::Faulty};
+use super::{Error, Lane, OpenedSpool, Spool, SpoolEntry, SpoolOptions, fault::Faulty};
 use crate::store::crash_copy;
 
 /// Long enough for a loaded machine, short enough to find a hang.
@@ -24,19 +24,19 @@ fn lane(topic: &str, number: u8) -> Lane {
     Lane { topic: topic.into(), number }
 }
 
-fn entry(lane: &Lane, sequence: u64) -> Entry {
+fn entry(lane: &Lane, sequence: u64) -> SpoolEntry {
     entry_of(lane, sequence, format!("payload {sequence}").into_bytes())
 }
 
-fn entry_of(lane: &Lane, sequence: u64, payload: impl Into<Bytes>) -> Entry {
-    Entry { lane: lane.clone(), sequence, payload: payload.into() }
+fn entry_of(lane: &Lane, sequence: u64, payload: impl Into<Bytes>) -> SpoolEntry {
+    SpoolEntry { lane: lane.clone(), sequence, payload: payload.into() }
 }
 
-fn options(home: &Path) -> Options {
-    Options { reserve_bytes: 0, ..Options::new(home, GIB) }
+fn options(home: &Path) -> SpoolOptions {
+    SpoolOptions { reserve_bytes: 0, ..SpoolOptions::new(home, GIB) }
 }
 
-fn open(home: &Path) -> Opened {
+fn open(home: &Path) -> OpenedSpool {
     Spool::open(options(home)).unwrap()
 }
 
@@ -52,10 +52,10 @@ impl Bench {
         Self::with(|options| options)
     }
 
-    fn with(change: impl FnOnce(Options) -> Options) -> Self {
+    fn with(change: impl FnOnce(SpoolOptions) -> SpoolOptions) -> Self {
         let home = tempfile::tempdir().unwrap();
         let faults = Faulty::default();
-        let options = Options { storage: Arc::new(faults.clone()), ..options(home.path()) };
+        let options = SpoolOptions { storage: Arc::new(faults.clone()), ..options(home.path()) };
         let spool = Spool::open(change(options)).unwrap().spool;
         Self { home, faults, spool }
     }

@@ -62,7 +62,7 @@ impl Model {
 }
 
 /// Opens the spool again after it was dropped, once its writer has ended.
-async fn open_once_unlocked(options: impl Fn() -> Options) -> Spool {
+async fn open_once_unlocked(options: impl Fn() -> SpoolOptions) -> Spool {
     let mut spool = None;
     eventually("the directory is unlocked", async || {
         spool = Spool::open(options()).ok().map(|opened| opened.spool);
@@ -77,7 +77,7 @@ async fn run(seed: u64, with_failures: bool) {
     let mut model = Model::default();
     let home = tempfile::tempdir().unwrap();
     let faults = Faulty::default();
-    let options = |home: &Path| Options { storage: Arc::new(faults.clone()), ..options(home) };
+    let options = |home: &Path| SpoolOptions { storage: Arc::new(faults.clone()), ..options(home) };
     let mut spool = Spool::open(options(home.path())).unwrap().spool;
     let mut next = 1;
     for _ in 0..STEPS {

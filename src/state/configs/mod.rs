@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
 };
 
-use record::{Key, Parsed};
+use record::{ConfigRecordKey, ParsedConfig};
 pub use record::{Write, cluster, connector, declared, logger, restart, target_state, tasks};
 
 use kafka::ConsumerRecord;
@@ -40,7 +40,7 @@ const REMEMBERED_RESTARTS: usize = 32;
 
 /// One connector.
 #[derive(Debug, Clone)]
-pub struct Connector {
+pub struct StoredConnector {
     /// Its configuration, unchanged.
     pub config: Arc<Properties>,
     /// Its target state.
@@ -101,9 +101,9 @@ pub struct Cluster {
 /// The state of the topic.
 #[derive(Debug, Clone, Default)]
 pub struct Configs {
-    connectors: BTreeMap<String, Connector>,
+    connectors: BTreeMap<String, StoredConnector>,
     /// Everything known of a name, with or without a configuration.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, ConfigRecords>,
     loggers: BTreeMap<String, (String, i64)>,
     declared: BTreeMap<String, Declared>,
     cluster: Option<Cluster>,
@@ -114,7 +114,7 @@ pub struct Configs {
 impl Configs {
     /// Every connector by name.
     #[must_use]
-    pub fn connectors(&self) -> &BTreeMap<String, Connector> {
+    pub fn connectors(&self) -> &BTreeMap<String, StoredConnector> {
         &self.connectors
     }
 
@@ -164,7 +164,7 @@ impl Configs {
     /// Connectors of classes this worker does not know, with their class: the topic then belongs to another cluster.
     #[must_use]
     pub fn foreign_classes(&self, known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
-        let class = |connector: &Connector| connector.config.get("connector.class").cloned();
+        let class = |connector: &StoredConnector| connector.config.get("connector.class").cloned();
         self.connectors
             .iter()
             .map(|(name, connector)| (name.clone(), class(connector).unwrap_or_default()))
@@ -178,10 +178,11 @@ impl Configs {
     pub fn deletion(&self, name: &str) -> Vec<Write> {
         let mut writes = vec![connector(name, None), target_state(name, None)];
         if let Some(known) = self.known.get(name) {
-            writes.extend(known.task_records.iter().map(|number| (Key::task(name, *number), None)));
-            writes.push((Key::commit(name), None));
+            writes
+                .extend(known.task_records.iter().map(|number| (ConfigRecordKey::task(name, *number), None)));
+            writes.push((ConfigRecordKey::commit(name), None));
             if !known.restarts.is_empty() {
-                writes.push((Key::restart(name), None));
+                writes.push((ConfigRecordKey::restart(name), None));
             }
         }
         writes
@@ -194,13 +195,13 @@ impl Configs {
         last.map_or(0, |last| last.saturating_add(1))
     }
 
-    fn known(&mut self, name: &str) -> &mut Known {
+    fn known(&mut self, name: &str) -> &mut ConfigRecords {
         self.known.entry(name.to_owned()).or_default()
     }
 
     /// Updates the connector of a name.
     fn show(&mut self, name: &str) {
-        match self.known.get(name).and_then(Known::connector) {
+        match self.known.get(name).and_then(ConfigRecords::connector) {
             Some(connector) => drop(self.connectors.insert(name.to_owned(), connector)),
             None => drop(self.connectors.remove(name)),
         }
@@ -213,28 +214,28 @@ impl TableState for Configs {
         match record::parse(record) {
             Ok((name, parsed)) => {
                 match parsed {
-                    Parsed::Cluster(cluster) => self.cluster = cluster,
-                    Parsed::Connect(true) => drop(self.connect.insert(name.clone())),
-                    Parsed::Connect(false) => drop(self.connect.remove(&name)),
-                    Parsed::Connector(Some(config)) => {
+                    ParsedConfig::Cluster(cluster) => self.cluster = cluster,
+                    ParsedConfig::Connect(true) => drop(self.connect.insert(name.clone())),
+                    ParsedConfig::Connect(false) => drop(self.connect.remove(&name)),
+                    ParsedConfig::Connector(Some(config)) => {
                         self.known(&name).config = Some((Arc::new(config), offset));
                     }
                     // Includes its target state, tasks and restarts: a later connector of that name starts from scratch.
-                    Parsed::Connector(None) => drop(self.known.remove(&name)),
-                    Parsed::Target(Some(target)) => {
+                    ParsedConfig::Connector(None) => drop(self.known.remove(&name)),
+                    ParsedConfig::Target(Some(target)) => {
                         let known = self.known(&name);
                         if known.target != Some(target) {
                             known.target_since = record.timestamp_ms;
                         }
                         known.target = Some(target);
                     }
-                    Parsed::Task(number, Some(config)) => {
+                    ParsedConfig::Task(number, Some(config)) => {
                         let known = self.known(&name);
                         known.uncommitted.insert(number, Arc::new(config));
                         known.task_records.insert(number);
                     }
-                    Parsed::Commit(Some(count)) => self.known(&name).commit(count, offset),
-                    Parsed::Restart(Some(mut restart)) => {
+                    ParsedConfig::Commit(Some(count)) => self.known(&name).commit(count, offset),
+                    ParsedConfig::Restart(Some(mut restart)) => {
                         restart.revision = offset;
                         let restarts = &mut self.known(&name).restarts;
                         if restarts.len() == REMEMBERED_RESTARTS {
@@ -242,10 +243,14 @@ impl TableState for Configs {
                         }
                         restarts.push_back(restart);
                     }
-                    Parsed::Logger(Some(level)) => drop(self.loggers.insert(name.clone(), (level, offset))),
-                    Parsed::Logger(None) => drop(self.loggers.remove(&name)),
-                    Parsed::Declared(Some(declared)) => drop(self.declared.insert(name.clone(), declared)),
-                    Parsed::Declared(None) => drop(self.declared.remove(&name)),
+                    ParsedConfig::Logger(Some(level)) => {
+                        drop(self.loggers.insert(name.clone(), (level, offset)))
+                    }
+                    ParsedConfig::Logger(None) => drop(self.loggers.remove(&name)),
+                    ParsedConfig::Declared(Some(declared)) => {
+                        drop(self.declared.insert(name.clone(), declared))
+                    }
+                    ParsedConfig::Declared(None) => drop(self.declared.remove(&name)),
                     // An unknown name has nothing to remove.
                     tombstone => {
                         if let Some(known) = self.known.get_mut(&name) {
@@ -269,7 +274,7 @@ impl TableState for Configs {
 
 /// Everything in the log under one name.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct ConfigRecords {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
     target_since: Option<i64>,
@@ -284,13 +289,13 @@ struct Known {
     restarts: VecDeque<Restart>,
 }
 
-impl Known {
-    fn connector(&self) -> Option<Connector> {
+impl ConfigRecords {
+    fn connector(&self) -> Option<StoredConnector> {
         let (config, revision) = self.config.clone()?;
         let target = self.target.unwrap_or(TargetState::Running);
         let (tasks, task_revision) = self.tasks.clone().unwrap_or_else(|| (Arc::default(), -1));
         let tasks = if target == TargetState::Stopped { Arc::default() } else { tasks };
-        Some(Connector { config, target, tasks, revision, task_revision })
+        Some(StoredConnector { config, target, tasks, revision, task_revision })
     }
 
     /// Ignores records of higher tasks, which compaction may leave from a larger set.
@@ -301,18 +306,18 @@ impl Known {
         self.tasks = tasks.map(|tasks| (tasks, offset));
     }
 
-    fn remove(&mut self, tombstone: &Parsed) {
+    fn remove(&mut self, tombstone: &ParsedConfig) {
         match tombstone {
-            Parsed::Target(_) => (self.target, self.target_since) = (None, None),
-            Parsed::Task(number, _) => {
+            ParsedConfig::Target(_) => (self.target, self.target_since) = (None, None),
+            ParsedConfig::Task(number, _) => {
                 self.uncommitted.remove(number);
                 self.task_records.remove(number);
             }
-            Parsed::Commit(_) => {
+            ParsedConfig::Commit(_) => {
                 (self.tasks, self.incomplete) = (None, false);
                 self.uncommitted.clear();
             }
-            Parsed::Restart(_) => self.restarts.clear(),
+            ParsedConfig::Restart(_) => self.restarts.clear(),
             _ => {}
         }
     }

@@ -33,9 +33,10 @@ pub fn target_state(name: &str, state: Option<TargetState>) -> Write {
 /// `task-N-i` for each, then `commit-N`.
 #[must_use]
 pub fn tasks(name: &str, tasks: &[Properties]) -> Vec<Write> {
-    let each =
-        (0_u32..).zip(tasks).map(|(number, config)| (Key::task(name, number), Some(properties(config))));
-    each.chain([(Key::commit(name), Some(json!({ "tasks": tasks.len() })))]).collect()
+    let each = (0_u32..)
+        .zip(tasks)
+        .map(|(number, config)| (ConfigRecordKey::task(name, number), Some(properties(config))));
+    each.chain([(ConfigRecordKey::commit(name), Some(json!({ "tasks": tasks.len() })))]).collect()
 }
 
 /// `restart-connector-N`.
@@ -45,7 +46,7 @@ pub fn restart(name: &str, include_tasks: bool, only_failed: bool, task: Option<
     if let (Some(task), Value::Object(members)) = (task, &mut value) {
         members.insert("task".into(), task.into());
     }
-    (Key::restart(name), Some(value))
+    (ConfigRecordKey::restart(name), Some(value))
 }
 
 /// `logger-cluster-NS`.
@@ -86,9 +87,9 @@ const WORK_TOPIC: &str = "work.topic";
 const WORK_PARTITIONS: &str = "work.partitions";
 
 /// Keys that are built in more than one place.
-pub(super) struct Key;
+pub(super) struct ConfigRecordKey;
 
-impl Key {
+impl ConfigRecordKey {
     pub(super) fn task(name: &str, number: u32) -> String {
         format!("{TASK}{name}-{number}")
     }
@@ -103,7 +104,7 @@ impl Key {
 }
 
 /// A parsed record about the name in its key; `None` for a tombstone.
-pub(super) enum Parsed {
+pub(super) enum ParsedConfig {
     Connector(Option<Properties>),
     Target(Option<TargetState>),
     Task(u32, Option<Properties>),
@@ -119,11 +120,11 @@ pub(super) enum Parsed {
 }
 
 /// The name and the parsed record, or why it cannot be parsed. Reasons contain no values: configurations may hold secrets.
-pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, Parsed), &'static str> {
+pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, ParsedConfig), &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
     let key = std::str::from_utf8(key).map_err(|_| "its key is not text")?;
     if key == SESSION_KEY || key.starts_with(FENCING) {
-        return Ok((key.to_owned(), Parsed::Connect(record.value.is_some())));
+        return Ok((key.to_owned(), ParsedConfig::Connect(record.value.is_some())));
     }
     let value = match record.value.as_deref() {
         None => None,
@@ -136,24 +137,24 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, Parsed), &'stati
     };
     let value = value.as_ref();
     let (name, parsed) = if let Some(name) = key.strip_prefix(CONNECTOR) {
-        (name, Parsed::Connector(value.map(read_properties).transpose()?))
+        (name, ParsedConfig::Connector(value.map(read_properties).transpose()?))
     } else if let Some(name) = key.strip_prefix(TARGET_STATE) {
-        (name, Parsed::Target(value.map(read_target).transpose()?))
+        (name, ParsedConfig::Target(value.map(read_target).transpose()?))
     } else if let Some(name) = key.strip_prefix(COMMIT) {
-        (name, Parsed::Commit(value.map(read_count).transpose()?))
+        (name, ParsedConfig::Commit(value.map(read_count).transpose()?))
     } else if let Some(rest) = key.strip_prefix(TASK) {
         // A name may contain dashes.
         let (name, number) = rest.rsplit_once('-').ok_or("its key has no task number")?;
         let number = number.parse().map_err(|_| "its key has no task number")?;
-        (name, Parsed::Task(number, value.map(read_properties).transpose()?))
+        (name, ParsedConfig::Task(number, value.map(read_properties).transpose()?))
     } else if let Some(name) = key.strip_prefix(RESTART) {
-        (name, Parsed::Restart(value.map(read_restart)))
+        (name, ParsedConfig::Restart(value.map(read_restart)))
     } else if let Some(name) = key.strip_prefix(LOGGER) {
-        (name, Parsed::Logger(value.map(read_level).transpose()?))
+        (name, ParsedConfig::Logger(value.map(read_level).transpose()?))
     } else if let Some(name) = key.strip_prefix(DECLARED) {
-        (name, Parsed::Declared(value.map(read_declared).transpose()?))
+        (name, ParsedConfig::Declared(value.map(read_declared).transpose()?))
     } else if key == CLUSTER {
-        (key, Parsed::Cluster(value.map(read_cluster).transpose()?))
+        (key, ParsedConfig::Cluster(value.map(read_cluster).transpose()?))
     } else {
         return Err("its key has no known prefix");
     };

@@ -19,16 +19,16 @@ use kafka::ConsumerRecord;
 use super::{TableState, java};
 
 /// A partition and its new offset; `None` resets it.
-pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
+pub type OffsetEdit = (Map<String, Value>, Option<Map<String, Value>>);
 
 /// Source offsets of every connector.
 #[derive(Debug, Default)]
-pub struct Offsets {
+pub struct SourceOffsets {
     /// Connector → partition as we write its key → stored offsets.
     connectors: BTreeMap<String, BTreeMap<Bytes, Stored>>,
 }
 
-impl Offsets {
+impl SourceOffsets {
     /// Partition and offset of everything a connector has stored, in a stable order.
     pub fn of(&self, connector: &str) -> impl Iterator<Item = (&Map<String, Value>, &Map<String, Value>)> {
         let stored = self.connectors.get(connector).into_iter().flatten();
@@ -49,10 +49,10 @@ impl Offsets {
     }
 }
 
-impl TableState for Offsets {
+impl TableState for SourceOffsets {
     fn apply(&mut self, record: &ConsumerRecord) {
         match parse(record) {
-            Ok(Parsed { connector, partition, key: written, offset }) => {
+            Ok(ParsedOffset { connector, partition, key: written, offset }) => {
                 let ours = key(&connector, &partition);
                 let all = self.connectors.entry(connector.clone()).or_default();
                 let stored =
@@ -105,14 +105,14 @@ fn key(connector: &str, partition: &Map<String, Value>) -> Bytes {
     format!("[{},{}]", java::string(connector), java::object(partition)).into()
 }
 
-struct Parsed {
+struct ParsedOffset {
     connector: String,
     partition: Map<String, Value>,
     key: Bytes,
     offset: Option<Map<String, Value>>,
 }
 
-fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
+fn parse(record: &ConsumerRecord) -> Result<ParsedOffset, &'static str> {
     let key = record.key.clone().ok_or("it has no key")?;
     let (connector, partition) =
         serde_json::from_slice(&key).map_err(|_| "its key is not a connector and a partition")?;
@@ -120,5 +120,5 @@ fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
         None => None,
         Some(value) => serde_json::from_slice(value).map_err(|_| "its value is not an offset")?,
     };
-    Ok(Parsed { connector, partition, key, offset })
+    Ok(ParsedOffset { connector, partition, key, offset })
 }

@@ -13,13 +13,13 @@ fn map(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-fn apply(offsets: &mut Offsets, key: &str, value: Option<&str>) {
+fn apply(offsets: &mut SourceOffsets, key: &str, value: Option<&str>) {
     offsets.apply(&samples::received(0, key, value));
 }
 
 #[test]
 fn topic_of_a_real_connect_is_parsed_as_connect_does() {
-    let mut offsets = Offsets::default();
+    let mut offsets = SourceOffsets::default();
 
     samples::records(SAMPLE).iter().for_each(|record| offsets.apply(record));
 
@@ -50,7 +50,7 @@ fn offset_records_match_connect_in_bytes_and_partition() {
 
 #[test]
 fn partition_with_another_member_order_is_the_same_partition() {
-    let mut offsets = Offsets::default();
+    let mut offsets = SourceOffsets::default();
     let partition = map(json!({ "topic": "t", "partition": 3 }));
     let (ours, _) = record("c", &partition, None);
     let ours = String::from_utf8(ours).unwrap();
@@ -78,7 +78,7 @@ fn partition_with_another_member_order_is_the_same_partition() {
 
 #[test]
 fn invalid_records_change_nothing() {
-    let mut offsets = Offsets::default();
+    let mut offsets = SourceOffsets::default();
     apply(&mut offsets, r#"["c",{"p":1}]"#, Some(r#"{"o":1}"#));
 
     for (key, value) in [

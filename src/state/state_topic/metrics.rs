@@ -32,7 +32,7 @@ pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Sub
 /// Every series exists from the first run on, and those of a verification from the first one that has ended, with 0 if there is
 /// nothing: an alert needs an existing series.
 pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
-    let status_of = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
+    let status_of = |run: &Run| ((run.kind, run.verification.sample.is_some()), runs.status(&run.id, shards));
     let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(status_of).collect();
     if all.is_empty() {
         return;
@@ -55,7 +55,7 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
         let count = last.totals.differences.get(kind.name()).copied().unwrap_or_default();
         page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
     }
-    page.put(&live::RECONCILE_COMPARED, &[connector], last.totals.rows as f64);
+    page.put(&live::RECONCILE_COMPARED, &[connector], last.totals.work.rows as f64);
     // A sample does not certify anything.
     let lists = last.lists;
     let unproved = if *is_sample { 0 } else { lists.total.saturating_sub(lists.certified + lists.unoffered) };
@@ -68,7 +68,9 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use model::{List, RunId, RunProgress, ShardState};
+    use model::{
+        List, ListComparison, ListCounts, RunId, RunProgress, RunWork, ShardState, ShardTimes, Verification,
+    };
 
     use super::*;
 
@@ -89,21 +91,24 @@ mod tests {
             companies: None,
             known: std::collections::BTreeSet::new(),
             incremental: false,
-            sample: None,
-            repair: false,
+            verification: Verification::default(),
             requested_by: "rest".to_owned(),
             requested_at: 1,
         };
         runs.runs.insert(id.clone(), run.clone());
         let Some(state) = state else { return };
         let progress = RunProgress {
-            lists: 5,
-            ended: 2,
-            certified: 2,
-            rows: 40,
-            differences: BTreeMap::from([("missing".to_owned(), missing)]),
-            updated_at: ended_at,
-            ended_at: state.is_over().then_some(ended_at),
+            lists: ListCounts { total: 5, ended: 2, certified: 2, ..ListCounts::default() },
+            work: RunWork { rows: 40, ..RunWork::default() },
+            compared: ListComparison {
+                differences: BTreeMap::from([("missing".to_owned(), missing)]),
+                ..ListComparison::default()
+            },
+            times: ShardTimes {
+                started_at: 1,
+                updated_at: ended_at,
+                ended_at: state.is_over().then_some(ended_at),
+            },
             ..RunProgress::new(&run, 0, state, 1)
         };
         runs.progress.insert((id, 0), progress);
@@ -149,7 +154,7 @@ mod tests {
     fn sample_leaves_no_list_unproved() {
         let mut all = Runs::default();
         put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
-        all.runs.values_mut().for_each(|run| run.sample = Some(100));
+        all.runs.values_mut().for_each(|run| run.verification.sample = Some(100));
         let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &all, 1);

@@ -261,7 +261,7 @@ impl fmt::Debug for StateTopics {
 
 /// Configurations of the connectors that are not stopped and have a state topic, ordered by name.
 fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
-    let wants = |connector: &&crate::state::configs::Connector| {
+    let wants = |connector: &&crate::state::configs::StoredConnector| {
         let class = connector.config.get(keys::CONNECTOR_CLASS.name);
         let class = class.and_then(|class| Class::parse(class));
         matches!(class, Some(Class::WebhookSource | Class::RecordSource))

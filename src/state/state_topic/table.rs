@@ -156,7 +156,7 @@ mod tests {
     use model::{
         AccountingResource, DeliveryInterval, Fingerprint, Gap, GapAccepted, GapCause, GapState, Repair,
         RepairState, StreamStart, Subscription, SubscriptionCommand, SubscriptionCommandDone,
-        SubscriptionPhase, Target,
+        SubscriptionPhase, SubscriptionRegistration, SubscriptionTimes, Target,
     };
 
     use super::*;
@@ -169,18 +169,22 @@ mod tests {
             target,
             nonce: Nonce::new(7),
             id: Some("w-1".into()),
-            application: "tributary".into(),
-            url: "https://hooks.example.com/x".into(),
-            spelled: None,
-            fingerprint: Fingerprint::of("0123456789abcdef"),
-            events: ["a.b".to_owned()].into(),
+            registration: SubscriptionRegistration {
+                application: "tributary".into(),
+                url: "https://hooks.example.com/x".into(),
+                spelled: None,
+                fingerprint: Fingerprint::of("0123456789abcdef"),
+                events: ["a.b".to_owned()].into(),
+            },
             phase: SubscriptionPhase::Active,
             since: 2,
-            intended_at: 1,
-            acknowledged_at: Some(2),
-            active_since: Some(2),
-            checked_at: Some(3),
-            last_delivery: None,
+            times: SubscriptionTimes {
+                intended_at: 1,
+                acknowledged_at: Some(2),
+                active_since: Some(2),
+                checked_at: Some(3),
+                last_delivery: None,
+            },
             problem: None,
             history: Vec::new(),
         };

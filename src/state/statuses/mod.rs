@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
-use record::{Parsed, StatusUpdate};
+pub(super) use record::{GENERATION_HEADER, RESTART_HEADER, StatusKey, encode, encode_topic};
+use record::{ParsedStatus, StatusUpdate};
 
 use kafka::ConsumerRecord;
 
@@ -72,7 +72,7 @@ pub struct Status {
 /// The state of the topic.
 #[derive(Debug, Default)]
 pub struct Statuses {
-    connectors: BTreeMap<String, Instances>,
+    connectors: BTreeMap<String, ConnectorInstances>,
     /// Removed instances, oldest first, to bound their number.
     removed: VecDeque<(String, Option<u32>)>,
 }
@@ -165,7 +165,7 @@ impl Statuses {
     }
 
     fn drop_empty(&mut self, name: &str) {
-        if self.connectors.get(name).is_some_and(Instances::is_empty) {
+        if self.connectors.get(name).is_some_and(ConnectorInstances::is_empty) {
             self.connectors.remove(name);
         }
     }
@@ -174,11 +174,11 @@ impl Statuses {
 impl TableState for Statuses {
     fn apply(&mut self, record: &ConsumerRecord) {
         match record::parse(record) {
-            Ok(Parsed::Instance { name, task, update }) => self.apply_update(name, task, update),
-            Ok(Parsed::Topic { topic, name, used: true }) => {
+            Ok(ParsedStatus::Instance { name, task, update }) => self.apply_update(name, task, update),
+            Ok(ParsedStatus::Topic { topic, name, used: true }) => {
                 self.connectors.entry(name).or_default().topics.insert(topic);
             }
-            Ok(Parsed::Topic { topic, name, used: false }) => {
+            Ok(ParsedStatus::Topic { topic, name, used: false }) => {
                 if let Some(instances) = self.connectors.get_mut(&name) {
                     instances.topics.remove(&topic);
                     self.drop_empty(&name);
@@ -194,13 +194,13 @@ impl TableState for Statuses {
 
 /// What is known of a connector (`None`) and its tasks.
 #[derive(Debug, Default)]
-struct Instances {
-    instances: BTreeMap<Option<u32>, Instance>,
+struct ConnectorInstances {
+    instances: BTreeMap<Option<u32>, InstanceState>,
     topics: BTreeSet<String>,
 }
 
-impl Instances {
-    fn of(&self, task: Option<u32>) -> Option<&Instance> {
+impl ConnectorInstances {
+    fn of(&self, task: Option<u32>) -> Option<&InstanceState> {
         self.instances.get(&task)
     }
 
@@ -214,7 +214,7 @@ impl Instances {
 }
 
 #[derive(Debug, Default)]
-struct Instance {
+struct InstanceState {
     /// `None` once it was removed.
     status: Option<Status>,
     generation: Option<i64>,

@@ -20,9 +20,9 @@ const TOPIC: &str = "status-topic-";
 const OF_CONNECTOR: &str = ":connector-";
 
 /// Record keys.
-pub(crate) struct Key;
+pub(crate) struct StatusKey;
 
-impl Key {
+impl StatusKey {
     /// Key of a connector, or of one of its tasks.
     pub(crate) fn instance(connector: &str, task: Option<u32>) -> String {
         match task {
@@ -39,7 +39,7 @@ impl Key {
 
 /// A status as Kafka Connect's converter writes it, member by member.
 pub(crate) fn encode(status: &Status) -> Vec<u8> {
-    json(&Written {
+    json(&WrittenStatus {
         state: status.state.word(),
         trace: status.trace.as_deref(),
         worker_id: &status.worker_id,
@@ -50,7 +50,7 @@ pub(crate) fn encode(status: &Status) -> Vec<u8> {
 
 /// The use of a topic as Kafka Connect's converter writes it.
 pub(crate) fn encode_topic(connector: &str, task: u32, topic: &str, now_ms: i64) -> Vec<u8> {
-    let topic = Topic { name: topic, connector, task, discovered: now_ms };
+    let topic = UsedTopic { name: topic, connector, task, discovered: now_ms };
     json(&TopicUse { topic })
 }
 
@@ -63,7 +63,7 @@ fn is_up(state: RunState) -> bool {
 }
 
 /// A parsed record.
-pub(super) enum Parsed {
+pub(super) enum ParsedStatus {
     /// The status of a connector (`None`) or one of its tasks.
     Instance { name: String, task: Option<u32>, update: StatusUpdate },
     /// Whether a connector has written to a topic.
@@ -78,17 +78,21 @@ pub(super) enum StatusUpdate {
 }
 
 /// Parses a record, or returns why it cannot be parsed.
-pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
+pub(super) fn parse(record: &ConsumerRecord) -> Result<ParsedStatus, &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
     let key = std::str::from_utf8(key).map_err(|_| "its key is not text")?;
     if let Some(name) = key.strip_prefix(CONNECTOR) {
-        return Ok(Parsed::Instance { name: name.to_owned(), task: None, update: update(record)? });
+        return Ok(ParsedStatus::Instance { name: name.to_owned(), task: None, update: update(record)? });
     }
     if let Some(rest) = key.strip_prefix(TASK) {
         // A name may contain dashes.
         let (name, task) = rest.rsplit_once('-').ok_or("its key has no task number")?;
         let task = task.parse().map_err(|_| "its key has no task number")?;
-        return Ok(Parsed::Instance { name: name.to_owned(), task: Some(task), update: update(record)? });
+        return Ok(ParsedStatus::Instance {
+            name: name.to_owned(),
+            task: Some(task),
+            update: update(record)?,
+        });
     }
     let rest = key.strip_prefix(TOPIC).ok_or("its key has no known prefix")?;
     let (topic, name) = rest.split_once(OF_CONNECTOR).ok_or("its key has no connector")?;
@@ -97,7 +101,7 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
         Some(Ok(Value::Object(members))) if members.get("topic").is_some_and(Value::is_object) => true,
         Some(_) => return Err("it has no topic"),
     };
-    Ok(Parsed::Topic { topic: topic.to_owned(), name: name.to_owned(), used })
+    Ok(ParsedStatus::Topic { topic: topic.to_owned(), name: name.to_owned(), used })
 }
 
 fn update(record: &ConsumerRecord) -> Result<StatusUpdate, &'static str> {
@@ -125,7 +129,7 @@ struct Read {
 
 /// Members in Kafka Connect's order.
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenStatus<'a> {
     state: &'a str,
     trace: Option<&'a str>,
     worker_id: &'a str,
@@ -136,11 +140,11 @@ struct Written<'a> {
 
 #[derive(Serialize)]
 struct TopicUse<'a> {
-    topic: Topic<'a>,
+    topic: UsedTopic<'a>,
 }
 
 #[derive(Serialize)]
-struct Topic<'a> {
+struct UsedTopic<'a> {
     name: &'a str,
     connector: &'a str,
     task: u32,

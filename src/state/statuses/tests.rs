@@ -49,10 +49,10 @@ fn topic_of_a_real_connect_is_parsed_as_connect_does() {
 fn written_statuses_match_connect_byte_for_byte() {
     let records = samples::records(SAMPLE);
     let written = [
-        (Key::instance("t1", None), encode(&status(RunState::Unassigned, 5))),
-        (Key::instance("t1", None), encode(&status(RunState::Restarting, 5))),
-        (Key::instance("t1", Some(0)), encode(&status(RunState::Unassigned, 5))),
-        (Key::topic("t1", "lines"), encode_topic("t1", 0, "lines", 1_794_729_429_511)),
+        (StatusKey::instance("t1", None), encode(&status(RunState::Unassigned, 5))),
+        (StatusKey::instance("t1", None), encode(&status(RunState::Restarting, 5))),
+        (StatusKey::instance("t1", Some(0)), encode(&status(RunState::Unassigned, 5))),
+        (StatusKey::topic("t1", "lines"), encode_topic("t1", 0, "lines", 1_794_729_429_511)),
     ];
 
     for (key, value) in written {
@@ -94,7 +94,7 @@ fn every_state_is_read_back_as_written() {
         let written = Status { trace, ..status(state, i64::MAX) };
         let mut statuses = Statuses::default();
 
-        put(&mut statuses, &Key::instance("a-1-2", Some(7)), &written);
+        put(&mut statuses, &StatusKey::instance("a-1-2", Some(7)), &written);
 
         assert_eq!(statuses.tasks("a-1-2"), [(7, &written)].into());
     }
@@ -161,11 +161,11 @@ fn topics_are_known_by_connector_of_any_name() {
     let name = "odd:connector-1 - é";
     for topic in ["b", "a.x-y"] {
         let value = String::from_utf8(encode_topic(name, 3, topic, 1)).unwrap();
-        statuses.apply(&samples::received(0, &Key::topic(name, topic), Some(&value)));
+        statuses.apply(&samples::received(0, &StatusKey::topic(name, topic), Some(&value)));
     }
     assert_eq!(statuses.topics(name), ["a.x-y", "b"]);
 
-    statuses.apply(&samples::received(0, &Key::topic(name, "b"), None));
+    statuses.apply(&samples::received(0, &StatusKey::topic(name, "b"), None));
 
     assert_eq!(statuses.topics(name), ["a.x-y"]);
 }

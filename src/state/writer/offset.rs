@@ -9,7 +9,7 @@ use model::EncodedRecord;
 
 use crate::state::{
     Table,
-    offsets::{self, Edit, Offsets},
+    offsets::{self, OffsetEdit, SourceOffsets},
 };
 
 /// Edits of offsets as the records of one transaction.
@@ -23,7 +23,7 @@ pub struct OffsetRecords {
 impl OffsetRecords {
     /// The records of these edits: one for each, and tombstones for the same partition under other programs' keys.
     #[must_use]
-    pub fn of(table: &Table<Offsets>, connector: &str, edits: &[Edit]) -> Self {
+    pub fn of(table: &Table<SourceOffsets>, connector: &str, edits: &[OffsetEdit]) -> Self {
         let mut records: Vec<EncodedRecord> =
             edits.iter().flat_map(|edit| encoded(table, connector, edit)).collect();
         let mark = WriteMark::put(&mut records, table.topic());
@@ -34,12 +34,16 @@ impl OffsetRecords {
     ///
     /// # Errors
     /// They were not read within the limit.
-    pub async fn read_back(&self, table: &Table<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
+    pub async fn read_back(&self, table: &Table<SourceOffsets>, limit: Duration) -> Result<(), kafka::Error> {
         table.read_back(&self.mark, limit).await
     }
 }
 
-fn encoded(table: &Table<Offsets>, connector: &str, (partition, offset): &Edit) -> Vec<EncodedRecord> {
+fn encoded(
+    table: &Table<SourceOffsets>,
+    connector: &str,
+    (partition, offset): &OffsetEdit,
+) -> Vec<EncodedRecord> {
     let (key, value) = offsets::record(connector, partition, offset.as_ref());
     let mut keys = table.read(|offsets| offsets.keys(connector, partition));
     keys.retain(|other| *other != key);

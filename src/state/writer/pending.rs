@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// A value, `None` for a tombstone, and its headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Value {
+pub(super) struct PendingValue {
     pub(super) value: Option<Bytes>,
     pub(super) headers: Vec<(&'static str, Bytes)>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Pending {
 struct Latest {
     /// Number of the put that requested a removal before the value.
     removal: Option<u64>,
-    value: Value,
+    value: PendingValue,
     /// Number of this put.
     number: u64,
     /// Number of the put in flight.
@@ -33,19 +33,19 @@ struct Latest {
 
 impl Pending {
     /// Replaces the value of a key.
-    pub(super) fn put(&mut self, key: String, value: Value) {
+    pub(super) fn put(&mut self, key: String, value: PendingValue) {
         // A requested removal that was not acknowledged is still due.
         let removal = self.keys.get(&key).and_then(|latest| latest.removal);
         self.insert(key, removal, value);
     }
 
     /// The same after a tombstone without headers, which makes readers forget the key.
-    pub(super) fn put_after_removal(&mut self, key: String, value: Value) {
+    pub(super) fn put_after_removal(&mut self, key: String, value: PendingValue) {
         let removal = self.number();
         self.insert(key, Some(removal), value);
     }
 
-    fn insert(&mut self, key: String, removal: Option<u64>, value: Value) {
+    fn insert(&mut self, key: String, removal: Option<u64>, value: PendingValue) {
         let (number, sent) = (self.number(), self.keys.get(&key).and_then(|latest| latest.sent));
         if sent.is_none() {
             self.ready.insert(key.clone());
@@ -59,11 +59,11 @@ impl Pending {
     }
 
     /// The next value to send; it counts as in flight from now on.
-    pub(super) fn take(&mut self) -> Option<(String, u64, Value)> {
+    pub(super) fn take(&mut self) -> Option<(String, u64, PendingValue)> {
         let key = self.ready.pop_first()?;
         let latest = self.keys.get_mut(&key)?;
         let (number, value) = match latest.removal {
-            Some(removal) => (removal, Value { value: None, headers: Vec::new() }),
+            Some(removal) => (removal, PendingValue { value: None, headers: Vec::new() }),
             None => (latest.number, latest.value.clone()),
         };
         latest.sent = Some(number);
@@ -100,8 +100,8 @@ impl Pending {
 mod tests {
     use super::*;
 
-    fn value(text: &str) -> Value {
-        Value { value: Some(Bytes::copy_from_slice(text.as_bytes())), headers: Vec::new() }
+    fn value(text: &str) -> PendingValue {
+        PendingValue { value: Some(Bytes::copy_from_slice(text.as_bytes())), headers: Vec::new() }
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn removal_is_written_before_its_value_or_replacement() {
-        let removal = Value { value: None, headers: Vec::new() };
+        let removal = PendingValue { value: None, headers: Vec::new() };
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         let (_, first, _) = pending.take().unwrap();

@@ -18,8 +18,8 @@ use base::retry::{Backoff, BackoffPolicy, Retry};
 use kafka::{Kafka, PlainWriter, partition_of};
 use model::EncodedRecord;
 
-use super::pending::{Pending, Value};
-use crate::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, encode, encode_topic};
+use super::pending::{Pending, PendingValue};
+use crate::state::statuses::{GENERATION_HEADER, RESTART_HEADER, Status, StatusKey, encode, encode_topic};
 
 /// Limit on the bytes queued in the client.
 const QUEUE_BYTES: usize = 4 << 20;
@@ -31,7 +31,7 @@ const RETRY_BACKOFF: BackoffPolicy =
 /// not written by then: call [`StatusWriter::flush`] first.
 #[derive(Debug, Clone)]
 pub struct StatusWriter {
-    shared: Arc<Shared>,
+    shared: Arc<PendingStatuses>,
     task: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -43,8 +43,8 @@ impl StatusWriter {
     pub fn start(kafka: &Kafka, topic: &str, partitions: i32) -> Result<Self, kafka::Error> {
         let writer = PlainWriter::new(kafka, QUEUE_BYTES);
         writer.connect()?;
-        let shared = Arc::new(Shared::default());
-        let task = Task { writer, topic: topic.into(), partitions, shared: Arc::clone(&shared) };
+        let shared = Arc::new(PendingStatuses::default());
+        let task = StatusTask { writer, topic: topic.into(), partitions, shared: Arc::clone(&shared) };
         let task = tokio::spawn(task.run());
         Ok(Self { shared, task: Arc::new(AbortOnDropHandle::new(task)) })
     }
@@ -57,34 +57,38 @@ impl StatusWriter {
 
     /// Reports the status of a connector or one of its tasks.
     pub fn put(&self, connector: &str, task: Option<u32>, status: &Status) {
-        self.shared.put(Key::instance(connector, task), value_of(status));
+        self.shared.put(StatusKey::instance(connector, task), value_of(status));
     }
 
     /// The same if the topic has a higher generation that is invalid: first writes a tombstone that makes every reader forget
     /// it, then the status.
     pub fn put_after_removal(&self, connector: &str, task: Option<u32>, status: &Status) {
         let value = value_of(status);
-        self.shared.put_with(|pending| pending.put_after_removal(Key::instance(connector, task), value));
+        self.shared
+            .put_with(|pending| pending.put_after_removal(StatusKey::instance(connector, task), value));
     }
 
     /// Removes the status of a connector or one of its tasks, as the owner with this generation.
     pub fn remove(&self, connector: &str, task: Option<u32>, generation: i64) {
         let headers = vec![(GENERATION_HEADER, Bytes::from(generation.to_string()))];
-        self.shared.put(Key::instance(connector, task), Value { value: None, headers });
+        self.shared.put(StatusKey::instance(connector, task), PendingValue { value: None, headers });
     }
 
     /// Reports that a task of a connector writes to a topic.
     pub fn put_topic(&self, connector: &str, task: u32, topic: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
-        let value =
-            Value { value: Some(encode_topic(connector, task, topic, now).into()), headers: Vec::new() };
-        self.shared.put(Key::topic(connector, topic), value);
+        let value = PendingValue {
+            value: Some(encode_topic(connector, task, topic, now).into()),
+            headers: Vec::new(),
+        };
+        self.shared.put(StatusKey::topic(connector, topic), value);
     }
 
     /// Removes a topic from those a connector writes to.
     pub fn remove_topic(&self, connector: &str, topic: &str) {
-        self.shared.put(Key::topic(connector, topic), Value { value: None, headers: Vec::new() });
+        self.shared
+            .put(StatusKey::topic(connector, topic), PendingValue { value: None, headers: Vec::new() });
     }
 
     /// Waits until Kafka has everything that was put.
@@ -103,13 +107,13 @@ impl StatusWriter {
 }
 
 /// A status in Kafka Connect's JSON; what Kafka Connect does not know is in a header.
-fn value_of(status: &Status) -> Value {
+fn value_of(status: &Status) -> PendingValue {
     let served = status.served.map(|served| (RESTART_HEADER, Bytes::from(served.to_string())));
-    Value { value: Some(encode(status).into()), headers: served.into_iter().collect() }
+    PendingValue { value: Some(encode(status).into()), headers: served.into_iter().collect() }
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PendingStatuses {
     pending: Mutex<Pending>,
     /// Something was put.
     put: Notify,
@@ -117,7 +121,7 @@ struct Shared {
     open: watch::Sender<usize>,
 }
 
-impl Shared {
+impl PendingStatuses {
     /// Changes what is pending, and publishes the number of keys left.
     fn change<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> T {
         let mut pending = self.pending.lock();
@@ -127,7 +131,7 @@ impl Shared {
         result
     }
 
-    fn put(&self, key: String, value: Value) {
+    fn put(&self, key: String, value: PendingValue) {
         self.put_with(|pending| pending.put(key, value));
     }
 
@@ -137,14 +141,14 @@ impl Shared {
     }
 }
 
-struct Task {
+struct StatusTask {
     writer: PlainWriter,
     topic: Arc<str>,
     partitions: i32,
-    shared: Arc<Shared>,
+    shared: Arc<PendingStatuses>,
 }
 
-impl Task {
+impl StatusTask {
     /// Writes until the task is aborted.
     async fn run(self) {
         let mut backoff = Backoff::new(RETRY_BACKOFF, u64::from(kafka::murmur2(self.topic.as_bytes())));
@@ -206,7 +210,7 @@ impl Task {
         None
     }
 
-    fn record(&self, key: &str, value: Value) -> EncodedRecord {
+    fn record(&self, key: &str, value: PendingValue) -> EncodedRecord {
         let partition = partition_of(key.as_bytes(), self.partitions);
         let record = EncodedRecord::new(&self.topic, partition, key.to_owned(), value.value);
         EncodedRecord { headers: value.headers, ..record }

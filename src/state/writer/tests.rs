@@ -11,7 +11,7 @@ use model::EncodedRecord;
 use super::*;
 use crate::state::{
     Table,
-    offsets::{self, Offsets},
+    offsets::{self, SourceOffsets},
     statuses::{RunState, Status, Statuses},
 };
 
@@ -142,7 +142,7 @@ async fn edited_offsets_replace_other_spellings_of_the_key() {
     let place = partition_of(other.as_bytes(), PARTITIONS);
     let foreign = EncodedRecord::new(&"t".into(), place, other, Some(r#"{"offset":9}"#.into()));
     producer.send(foreign).unwrap().await.unwrap();
-    let table: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
+    let table: Table<SourceOffsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, table.caught_up()).await.unwrap();
     let get = || table.read(|offsets| offsets.get("c", &partition).cloned());
     assert_eq!(get(), Some(map(json!({ "offset": 9 }))));
@@ -163,7 +163,7 @@ async fn edited_offsets_replace_other_spellings_of_the_key() {
 async fn incomplete_offset_records_are_not_read_back() {
     let cluster = cluster();
     let kafka = cluster.settings();
-    let table: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
+    let table: Table<SourceOffsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, table.caught_up()).await.unwrap();
     let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
     let edit = |at: u32| (map(json!({ "p": at })), Some(map(json!({ "o": at }))));
@@ -185,7 +185,12 @@ async fn incomplete_offset_records_are_not_read_back() {
 }
 
 /// Writes edits as records one by one: the in-process cluster has no markers of transactions.
-async fn publish(producer: &Producer, table: &Table<Offsets>, connector: &str, edits: &[offsets::Edit]) {
+async fn publish(
+    producer: &Producer,
+    table: &Table<SourceOffsets>,
+    connector: &str,
+    edits: &[offsets::OffsetEdit],
+) {
     let written = OffsetRecords::of(table, connector, edits);
     for record in written.records.clone() {
         producer.send(record).unwrap().await.unwrap();

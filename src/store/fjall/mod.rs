@@ -44,7 +44,7 @@ use fjall::{
     config::{PartitioningPolicy, PinningPolicy},
 };
 
-use super::{Change, Database, Error, Storage, Visitor};
+use super::{Database, Error, Storage, StoreChange, Visitor};
 
 /// Extension of journal files.
 const JOURNAL_EXTENSION: &str = "jnl";
@@ -136,7 +136,7 @@ fn open(store: Fjall, directory: &Path) -> Result<FjallDatabase, Error> {
     if is_long {
         // A switch of tables replaces the journal, but its length is only known after a write. If this fails, the next
         // commit fails too, and the database is still readable.
-        drop(open.commit(vec![Change::Delete(UNUSED_KEY.to_vec())], false));
+        drop(open.commit(vec![StoreChange::Delete(UNUSED_KEY.to_vec())], false));
     }
     // The size of the table that the journal filled is unknown, so it is written to disk, unless it is empty.
     open.entries.rotate_memtable().map_err(|error| translate("open the database", error))?;
@@ -209,7 +209,7 @@ impl FjallDatabase {
 }
 
 impl Database for FjallDatabase {
-    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error> {
+    fn commit(&self, changes: Vec<StoreChange>, durable: bool) -> Result<(), Error> {
         self.wait_for_room()?;
         let mode = if durable { PersistMode::SyncData } else { PersistMode::Buffer };
         if changes.is_empty() {
@@ -220,8 +220,8 @@ impl Database for FjallDatabase {
         let bytes = changes.iter().map(|change| change.bytes() + KEY_OVERHEAD_BYTES).sum::<usize>();
         for change in changes {
             match change {
-                Change::Put(key, value) => batch.insert(&self.entries, key, value),
-                Change::Delete(key) => batch.remove(&self.entries, key),
+                StoreChange::Put(key, value) => batch.insert(&self.entries, key, value),
+                StoreChange::Delete(key) => batch.remove(&self.entries, key),
             }
         }
         batch.commit().map_err(|error| translate("commit to the journal", error))?;
@@ -259,7 +259,7 @@ impl Database for FjallDatabase {
         }
         self.entries.major_compact().map_err(failed)?;
         // An empty table is not switched.
-        self.commit(vec![Change::Delete(UNUSED_KEY.to_vec())], false)?;
+        self.commit(vec![StoreChange::Delete(UNUSED_KEY.to_vec())], false)?;
         self.entries.rotate_memtable().map_err(failed).map(drop)
     }
 }
@@ -307,7 +307,7 @@ mod tests {
     fn filled(directory: &Path, bytes: usize) -> Result<FjallDatabase, Error> {
         let open = open(Fjall::cache(), directory)?;
         for first in (0..KEYS).step_by(10_000) {
-            let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; bytes]));
+            let changes = (first..first + 10_000).map(|number| StoreChange::Put(key(number), vec![7; bytes]));
             open.commit(changes.collect(), false)?;
         }
         Ok(open)
@@ -324,8 +324,8 @@ mod tests {
         let (home, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let bytes = usize::try_from(CACHE_TABLE_BYTES).unwrap();
         let held = |open: FjallDatabase| {
-            open.commit(vec![Change::Put(b"a".to_vec(), vec![7; bytes])], false).unwrap();
-            open.commit(vec![Change::Put(b"b".to_vec(), vec![7])], false).unwrap();
+            open.commit(vec![StoreChange::Put(b"a".to_vec(), vec![7; bytes])], false).unwrap();
+            open.commit(vec![StoreChange::Put(b"b".to_vec(), vec![7])], false).unwrap();
             open.in_memory.load(Ordering::Relaxed)
         };
 
@@ -344,7 +344,7 @@ mod tests {
             assert!(Instant::now() < end, "{} tables are not merged", open.entries.l0_table_count());
             if Instant::now() > switch_at {
                 switch_at = Instant::now() + STALL_LIMIT / 20;
-                open.commit(vec![Change::Put(key(0), vec![7; 100])], false).unwrap();
+                open.commit(vec![StoreChange::Put(key(0), vec![7; 100])], false).unwrap();
                 open.entries.rotate_memtable().unwrap();
             }
             thread::sleep(STALL_POLL_INTERVAL);

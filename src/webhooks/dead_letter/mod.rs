@@ -40,7 +40,7 @@ use base::retry::Retry;
 use model::EncodedRecord;
 
 use super::delivery::{Delivery, DeliveryContext, content_id};
-use crate::publish::{DeadLetters, Failure, Original};
+use crate::publish::{DeadLetters, Original, PublishFailure};
 
 /// All of a delivery but its body.
 pub const DELIVERY: &str = "tributary.delivery";
@@ -153,7 +153,7 @@ pub(super) fn records(
     dead_letters: &DeadLetters,
     delivery: &Delivery,
     meant: Option<(&str, &str)>,
-    failure: &Failure,
+    failure: &PublishFailure,
     pieces: usize,
 ) -> Vec<EncodedRecord> {
     let (context, body) = (&delivery.context, &delivery.body);
@@ -189,7 +189,7 @@ pub(super) fn pieces(body: &[u8]) -> usize {
 }
 
 /// Identifies a letter: by the delivery, the record that failed, and the failure.
-fn letter_id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
+fn letter_id(context: &[u8], record: Option<&str>, failure: &PublishFailure, body: &[u8]) -> String {
     let record = record.unwrap_or_default();
     let parts = [context, record.as_bytes(), failure.class.as_bytes(), failure.message.as_bytes()];
     content_id(&parts, body)

@@ -48,7 +48,7 @@ fn a_missing_piece_is_named_and_a_changed_one_is_noticed() {
 
 #[test]
 fn letters_that_differ_in_anything_have_different_ids() {
-    let failure = |message: &str| Failure {
+    let failure = |message: &str| PublishFailure {
         stage: PublishStage::Produce,
         class: "kafka::Error",
         message: message.to_owned(),
@@ -130,8 +130,8 @@ fn headers(record: &EncodedRecord) -> Vec<(String, Bytes)> {
     record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
-fn too_large() -> Failure {
-    Failure {
+fn too_large() -> PublishFailure {
+    PublishFailure {
         stage: PublishStage::Produce,
         class: "kafka::Error::RecordRefused",
         message: "too large".into(),

@@ -197,8 +197,8 @@ impl Delivery {
                     return (acknowledges, Ok(Vec::new()));
                 }
                 event.and_then(|event| {
-                    content.outgoing_id = event.outgoing_id.clone().filter(|id| is_unique_id(id));
-                    content.webhook_id.clone_from(&event.webhook_id);
+                    content.outgoing_id = event.envelope.outgoing_id.clone().filter(|id| is_unique_id(id));
+                    content.webhook_id.clone_from(&event.envelope.webhook_id);
                     content.resource = Some(event.resource);
                     if event.kind() == Some(EventKind::Acknowledge) {
                         content.acknowledges = true;
@@ -251,7 +251,8 @@ impl Delivery {
             Reception { connector: &self.context.connector, received_at: self.context.received_at };
         let context = InvoicingContext { reception, hook: None, tenants };
         let events = InvoicingEvent::from_json(&self.body, &context).unwrap_or_default();
-        let named = events.iter().filter_map(|event| TenantId::new(event.tenant_id.as_deref()?).ok());
+        let named =
+            events.iter().filter_map(|event| TenantId::new(event.notification.tenant_id.as_deref()?).ok());
         let kept = named.filter_map(|tenant| Some((tenant.clone(), tenants.get(&tenant)?.clone()))).collect();
         let family = ApiFamily::Invoicing { hook: *hook, tenants: Arc::new(kept) };
         Cow::Owned(DeliveryContext { family, ..(*self.context).clone() })

@@ -34,7 +34,8 @@ use model::{GapState, Key, Moment};
 
 const FILE: &str = "gaps.json";
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Gaps that may wait to be written. More would say nothing new.
+/// Gaps, or losses without a connector, that may wait to be written. Above it the last of a kind becomes wider instead, so that the
+/// file has at most one more for each connector and cause.
 const MAX_WAITING: usize = 1_000;
 /// A gap covers what the same cause does within this time, in microseconds.
 const COALESCE_MICROS: u64 = 60_000_000;
@@ -101,6 +102,10 @@ pub(super) struct GapFile {
 }
 
 impl UnwrittenGap {
+    fn kind(&self) -> GapKind {
+        (self.gap.connector.clone(), self.prefix.clone(), self.gap.cause)
+    }
+
     /// Which it is, among all of its prefix.
     pub(super) fn key(&self) -> Key {
         self.gap.key()
@@ -163,10 +168,13 @@ impl GapFile {
     async fn lose(&self, loss: SpoolLoss) -> bool {
         {
             let mut content = self.content.lock();
-            if content.losses.len() >= MAX_WAITING {
-                return false;
+            match content.losses.get_mut(MAX_WAITING - 1) {
+                None => content.losses.push(loss),
+                Some(last) => {
+                    let (from, found_at) = (last.from.min(loss.from), last.found_at.max(loss.found_at));
+                    *last = SpoolLoss { from, found_at, ..loss };
+                }
             }
-            content.losses.push(loss);
         }
         let received = self.received.lock().clone();
         if received.is_empty() { self.save().await } else { self.assign(&received).await }
@@ -229,21 +237,29 @@ impl GapFile {
             worker: self.worker.to_string(),
             state: GapState::Open,
         };
-        let gap = UnwrittenGap { prefix: prefix.to_owned(), gap };
+        let mut gap = UnwrittenGap { prefix: prefix.to_owned(), gap };
         {
             let mut last = self.last.lock();
-            let kind = (connector.to_owned(), prefix.to_owned(), cause);
-            if last.get(&kind).is_some_and(|last| last.covers(&gap)) {
+            if last.get(&gap.kind()).is_some_and(|last| last.covers(&gap)) {
                 return false;
             }
-            last.insert(kind, LastGap { from, opened_at });
+            last.insert(gap.kind(), LastGap { from, opened_at });
         }
         let mut content = self.content.lock();
         // One that an earlier run has found may wait still.
         let is_known =
             content.gaps.iter().any(|known| known.prefix == gap.prefix && known.key() == gap.key());
-        if is_known || content.gaps.len() >= MAX_WAITING {
+        if is_known {
             return false;
+        }
+        let is_alike = |known: &UnwrittenGap| known.kind() == gap.kind();
+        if content.gaps.len() >= MAX_WAITING
+            && let Some(last) = content.gaps.iter().rposition(is_alike)
+        {
+            // With a later time it is another record: Kafka may have the replaced one by now, and its repair may run.
+            let replaced = content.gaps.remove(last).gap;
+            gap.gap.from = from.min(replaced.from);
+            gap.gap.opened_at = opened_at.max(replaced.opened_at + 1);
         }
         tracing::error!(
             connector,
@@ -369,6 +385,32 @@ mod tests {
         assert_eq!(
             keys.into_iter().collect::<Vec<_>>(),
             ["gap/hooks/stopped/7000", "gap/hooks/stopped/9000"]
+        );
+    }
+
+    #[tokio::test]
+    async fn gaps_and_losses_above_the_limit_widen_the_last_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let gaps = gaps(directory.path());
+        let minute = |number: usize| i64::try_from(number).unwrap() * 60_000_000;
+        let loss = |number: usize| SpoolLoss {
+            from: minute(2 * MAX_WAITING - number),
+            detail: format!("loss {number}"),
+            found_at: minute(2 * MAX_WAITING + number),
+        };
+        gaps.content.lock().losses = (1..=MAX_WAITING).map(loss).collect();
+
+        assert!(gaps.lose(loss(MAX_WAITING + 1)).await);
+        gaps.assign(&[("hooks".to_owned(), "acme".to_owned())]).await;
+        gaps.stopped("hooks", "acme", minute(1)).await;
+        gaps.lose(loss(MAX_WAITING + 2)).await;
+
+        let kept = GapFile::load(directory.path(), "worker:1".into()).unwritten();
+        assert_eq!(kept.len(), MAX_WAITING + 1, "a kind of which none waits is added");
+        let last = &kept.last().unwrap().gap;
+        assert_eq!(
+            (last.cause, last.from, last.opened_at),
+            (Cause::Spool, minute(MAX_WAITING - 2), minute(3 * MAX_WAITING + 2))
         );
     }
 

@@ -34,7 +34,7 @@ use crate::{
     spool::Spool,
     webhooks::{
         delivery::{self, DeliveryContext},
-        intake::{Readiness, ReadyTopics},
+        intake::{ReadyTopics, StreamReadiness},
     },
 };
 
@@ -193,7 +193,7 @@ impl TopicReadiness {
     }
 }
 
-impl Readiness for TopicReadiness {
+impl StreamReadiness for TopicReadiness {
     fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         {
             let state = self.0.state.read();
@@ -315,7 +315,7 @@ mod tests {
         avro::{self, Registry},
         config,
         publish::LetterSigner,
-        spool::{Entry, Lane, Options},
+        spool::{Lane, SpoolEntry, SpoolOptions},
         webhooks::delivery::ApiFamily,
     };
 
@@ -337,7 +337,7 @@ mod tests {
             let server = avro::embedded::EmbeddedRegistry::start().await.unwrap();
             let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
             let ids = avro::Ids::open(registry, state.path()).await;
-            let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
+            let spool = Spool::open(SpoolOptions::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
             let admin = Admin::Embedded(Arc::clone(&cluster));
             let store = Store { admin, ids, signer: LetterSigner::default() };
             let readiness = TopicReadiness::new(store, spool.clone(), true);
@@ -429,7 +429,7 @@ mod tests {
         bench.set(&[CUSTOMERS], false);
         bench.ready(&context("hooks")).await;
         let lane = Lane { topic: "p.accounting.suppliers.events".into(), number: 0 };
-        bench.spool.append(Entry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
+        bench.spool.append(SpoolEntry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
 
         bench.readiness.set(Vec::new(), HashSet::new());
         let at_once = bench.readiness.ready(&context("hooks"));

@@ -26,7 +26,7 @@ use super::{
     producer::{PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
-    spool::{Batch, Entry},
+    spool::{SpoolBatch, SpoolEntry},
     webhooks::delivery::{Delivery, topic_of},
 };
 
@@ -173,9 +173,9 @@ async fn batch<S: ProducerFactory>(
     let read = if up_to > after {
         shared.spool.read(&queue.id, Some(after), most, MAX_BATCH_BYTES).await
     } else {
-        Ok(Batch::default())
+        Ok(SpoolBatch::default())
     };
-    let Batch { entries, more } = match read {
+    let SpoolBatch { entries, more } = match read {
         Ok(batch) => batch,
         Err(error) => {
             tracing::error!(topic = &*queue.id.topic, error = %ErrorChain(&error), "the spool cannot be read");
@@ -215,7 +215,11 @@ async fn batch<S: ProducerFactory>(
 }
 
 /// What is to be sent up to `end`. The copy in memory is the same and needs no reading.
-fn merge(entries: Vec<Entry>, again: BTreeMap<u64, Arc<QueuedPart>>, end: u64) -> BTreeMap<u64, DrainedFrom> {
+fn merge(
+    entries: Vec<SpoolEntry>,
+    again: BTreeMap<u64, Arc<QueuedPart>>,
+    end: u64,
+) -> BTreeMap<u64, DrainedFrom> {
     let spooled = entries.into_iter().map(|entry| (entry.sequence, DrainedFrom::Spool(entry.payload)));
     let memory = again.into_iter().map(|(sequence, queued)| (sequence, DrainedFrom::Memory(queued)));
     spooled.chain(memory).filter(|(sequence, _)| *sequence <= end).collect()

@@ -5,7 +5,7 @@ use std::{future::Future, iter, pin::Pin, sync::Arc};
 use model::{EncodedRecord, Error as ModelError, Outgoing};
 
 use crate::{
-    publish::{DeadLetters, Failure, Preparer, PublishStage},
+    publish::{DeadLetters, Preparer, PublishFailure, PublishStage},
     webhooks::{
         dead_letter,
         delivery::{Delivery, DeliveryContext},
@@ -22,7 +22,7 @@ pub struct ReadyTopics {
 }
 
 /// Knows whether the topics and schemas of a connector are ready. Tests replace it.
-pub trait Readiness: Send + Sync {
+pub trait StreamReadiness: Send + Sync {
     /// What it takes to write for the connector that received this; `None` while its topics or schemas are not ready, and while it is
     /// paused.
     fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>>;
@@ -61,7 +61,7 @@ pub(super) fn records(
     let outgoing = match content {
         Ok(outgoing) => outgoing,
         Err(error) => {
-            let failure = Failure::new(PublishStage::Read, error.class(), &error);
+            let failure = PublishFailure::new(PublishStage::Read, error.class(), &error);
             return Some(letters(ready, delivery, None, &failure, 1));
         }
     };
@@ -71,7 +71,9 @@ pub(super) fn records(
         match ready.preparer.prepare(&record) {
             Ok(record) => records.push(PreparedRecord { record, kind: RecordKind::Value }),
             Err(error) if error.retry().is_retriable() => return None,
-            Err(error) => refused.push((record, Failure::new(PublishStage::Convert, error.class(), &error))),
+            Err(error) => {
+                refused.push((record, PublishFailure::new(PublishStage::Convert, error.class(), &error)))
+            }
         }
     }
     if let Some((record, failure)) = refused.first() {
@@ -87,7 +89,7 @@ pub(super) fn letters(
     ready: &ReadyTopics,
     delivery: &Delivery,
     meant: Option<&Outgoing>,
-    failure: &Failure,
+    failure: &PublishFailure,
     pieces: usize,
 ) -> Vec<PreparedRecord> {
     let topic = meant.map(|record| ready.preparer.topic_name(record.topic));

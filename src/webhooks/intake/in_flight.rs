@@ -46,8 +46,8 @@ use super::{
     producer::{PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
-    publish::{Failure, PublishStage},
-    spool::{Entry, Lane},
+    publish::{PublishFailure, PublishStage},
+    spool::{Lane, SpoolEntry},
     webhooks::{
         dead_letter,
         delivery::{Delivery, DeliveryContent, DeliveryPart, topic_of},
@@ -237,7 +237,7 @@ impl<S: ProducerFactory> IntakeState<S> {
 
     /// Writes a delivery to the dead letters, whole or in pieces. Returns whether Kafka has it.
     pub(super) async fn write_dead_letter(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
-        let failure = Failure::new(PublishStage::Produce, error.class(), error);
+        let failure = PublishFailure::new(PublishStage::Produce, error.class(), error);
         let (Some(ready), Some(built)) = (self.readiness.ready(&delivery.context), self.producers.get())
         else {
             return false;
@@ -411,7 +411,7 @@ impl<S: ProducerFactory> InFlight<S> {
         let (shared, queue, queued) =
             (Arc::clone(&self.shared), Arc::clone(&self.queue), Arc::clone(&self.queued));
         queued.copied.store(true, Ordering::Release);
-        let entry = Entry {
+        let entry = SpoolEntry {
             lane: queue.id.clone(),
             sequence: queued.sequence,
             payload: queued.delivery.to_entry(&queued.positions),

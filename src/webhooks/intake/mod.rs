@@ -66,7 +66,7 @@ use model::Moment;
 
 use self::{dedup::Dedup, lane_queue::LaneQueue, publish_errors::PublishErrors};
 pub use self::{
-    encode::{Readiness, ReadyTopics},
+    encode::{ReadyTopics, StreamReadiness},
     producer::{KafkaProducers, ProducerFactory},
     publish_errors::PublishError,
 };
@@ -101,8 +101,8 @@ pub type Accept =
 /// How long deliveries may take, from the head of their request.
 ///
 /// The provider waits five seconds for an answer. The receiver gives the body the first one and a half of them
-/// ([`Options::body_time`](super::receiver::Options)). Kafka has until `deadline`, one second after the latest end of the body. The spool
-/// then has one and a half seconds until `last`. The last second is left for the way of the answer.
+/// ([`ReceiverOptions::body_time`](super::receiver::ReceiverOptions)). Kafka has until `deadline`, one second after the latest end of the
+/// body. The spool then has one and a half seconds until `last`. The last second is left for the way of the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// Time until the spool gets a copy, if Kafka has not reported.
@@ -129,7 +129,7 @@ impl<S: ProducerFactory> Clone for Intake<S> {
 struct IntakeState<S: ProducerFactory> {
     producers: producer::CurrentProducer<S>,
     spool: Spool,
-    readiness: Arc<dyn Readiness>,
+    readiness: Arc<dyn StreamReadiness>,
     times: Times,
     queues: RwLock<HashMap<Lane, Arc<NamedQueue>>>,
     numbers: AtomicU64,
@@ -178,7 +178,7 @@ impl<S: ProducerFactory> Intake<S> {
     pub async fn start(
         producers: S,
         spool: Spool,
-        readiness: Arc<dyn Readiness>,
+        readiness: Arc<dyn StreamReadiness>,
         memory_bytes: usize,
         times: Times,
     ) -> Result<Self, spool::Error> {

@@ -21,17 +21,17 @@
 //! - The raw bytes are verified, whatever their type or encoding. An accounting body, and one at the own address of a hook, is hashed with
 //!   at most two secrets, the current and the previous one. The shared address names no hook: there the secrets of the entity that the
 //!   body names are tried first, at most six, then all others if the body has at most 32 KiB.
-//! - Hashing is bounded for each source address that sends no valid signature: [`Options::hash_limit`].
+//! - Hashing is bounded for each source address that sends no valid signature: [`ReceiverOptions::hash_limit`].
 //! - Only the echo has a body, no answer sets a cookie, and none gives a reason. A sender that may not deliver gets 401, whatever the
 //!   reason; an unknown connector gets it after the same work, so that answers do not show which connectors exist. Only a sender with
 //!   the secret learns that a connector is stopped.
 //! - Both refusals can come before the body is read: 401 for a source address that is not listed or a missing signature, 503 where the
 //!   secret is not available on this worker or the configurations are not loaded, because the provider disables an address that answers
 //!   401.
-//! - Memory is bounded: unverified bodies by [`Options::unverified_bytes`], a quarter of which is reserved for small bodies; deliveries
-//!   that wait for their outcome by [`Options::verified_bytes`]. Above either limit new requests are answered 503 before their body is
+//! - Memory is bounded: unverified bodies by [`ReceiverOptions::unverified_bytes`], a quarter of which is reserved for small bodies; deliveries
+//!   that wait for their outcome by [`ReceiverOptions::verified_bytes`]. Above either limit new requests are answered 503 before their body is
 //!   read. A body that grows beyond the first limit while it is read is refused too; one that has been read is not.
-//! - A body must arrive within [`Options::body_time`] after the request's head. The rest of the time belongs to the intake.
+//! - A body must arrive within [`ReceiverOptions::body_time`] after the request's head. The rest of the time belongs to the intake.
 //!
 //! A sender that hangs up loses its answer, not its delivery: the intake completes what it was given.
 
@@ -43,7 +43,7 @@ use tokio::sync::{mpsc, oneshot};
 use model::{AccountingResource, InvoicingHook};
 
 pub use self::{budget::HashLimit, request::router};
-use super::receiver_table::DeliveryStats;
+use super::{intake::Times, receiver_table::DeliveryStats};
 
 mod request;
 
@@ -54,7 +54,7 @@ mod echo;
 
 /// How requests are treated.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ReceiverOptions {
     /// Time from the head of a request until its body must have arrived.
     pub body_time: Duration,
     /// Proxies whose `X-Forwarded-For` is trusted; empty: none.
@@ -73,11 +73,11 @@ pub struct Options {
     pub echoed: Option<mpsc::Sender<Echoed>>,
     /// Counts durable deliveries by subscription.
     pub delivery_stats: DeliveryStats,
-    /// How long the answer to an Acknowledge waits until it is in Kafka; then 503, so that the provider asks again.
+    /// Time from the head of a request until an Acknowledge must be in Kafka; then 503, so that the provider asks again.
     pub acknowledge_time: Duration,
 }
 
-impl Default for Options {
+impl Default for ReceiverOptions {
     fn default() -> Self {
         Self {
             body_time: Duration::from_millis(1_500),
@@ -89,7 +89,7 @@ impl Default for Options {
             oversized: None,
             echoed: None,
             delivery_stats: DeliveryStats::default(),
-            acknowledge_time: Duration::from_secs(3),
+            acknowledge_time: Times::default().last,
         }
     }
 }

@@ -20,7 +20,7 @@ use http_body::Body as _;
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, timeout_at},
 };
 
 use base::metrics::{self, DeliveryEnd, DeliveryFamily, RefusalReason};
@@ -28,7 +28,7 @@ use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
 use server::{Arrived, CloseAfter, origin};
 
 use super::{
-    AcknowledgeNote, Options, Oversized, ReceivedAcknowledge,
+    AcknowledgeNote, Oversized, ReceivedAcknowledge, ReceiverOptions,
     body::{self, BodyCheck, BodyLimits, BodyRead},
     budget::ReceiverBudget,
     echo::EchoAddress,
@@ -62,7 +62,7 @@ pub fn router(
     receivers: Receivers,
     accept: Accept,
     acknowledged: mpsc::Sender<AcknowledgeNote>,
-    options: Options,
+    options: ReceiverOptions,
 ) -> Router {
     let budget = ReceiverBudget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
     let unknown_keys = SigningKeys::new([&b"in the place of a secret"[..]]);
@@ -88,7 +88,7 @@ pub(super) struct RequestHandler {
     unknown_keys: SigningKeys,
     /// When the last echo of each address was reported.
     pub(super) echoes: Mutex<HashMap<EchoAddress, Instant>>,
-    pub(super) options: Options,
+    pub(super) options: ReceiverOptions,
 }
 
 /// The variable segments of a path.
@@ -273,8 +273,7 @@ impl RequestHandler {
             return Err(read_all(RefusalReason::Stopped));
         }
         let BodyRead::Whole(body) = read else {
-            self.oversized(receiver, address, limits.bytes);
-            return Err(read_all(RefusalReason::OversizedVerified));
+            return Err(read_all(self.oversized(receiver, address, limits.bytes)));
         };
         let _held = held.verified();
         Ok(self.take(receiver, head, address.family(receiver, verified.hook), body, since).await)
@@ -305,7 +304,7 @@ impl RequestHandler {
         let delivery = Delivery { context: Arc::new(context), body };
         let mut content = delivery.read();
         let end = if content.acknowledges {
-            match self.acknowledge(receiver, &delivery.context, content).await {
+            match self.acknowledge(receiver, &delivery.context, content, since).await {
                 true => DeliveryEnd::Acknowledged,
                 false => DeliveryEnd::Late,
             }
@@ -352,6 +351,7 @@ impl RequestHandler {
         receiver: &Receiver,
         context: &DeliveryContext,
         content: DeliveryContent,
+        since: Instant,
     ) -> bool {
         let acknowledged = ReceivedAcknowledge {
             connector: Arc::clone(&receiver.connector),
@@ -362,7 +362,8 @@ impl RequestHandler {
         let (noted, durable) = oneshot::channel();
         let mut is_durable = false;
         if self.acknowledged.try_send((acknowledged, noted)).is_ok() {
-            is_durable = matches!(timeout(self.options.acknowledge_time, durable).await, Ok(Ok(())));
+            let end = since + self.options.acknowledge_time;
+            is_durable = matches!(timeout_at(end, durable).await, Ok(Ok(())));
         } else {
             metrics::acknowledgement_dropped();
             tracing::warn!(connector = &*receiver.connector, "acknowledgement channel is full; dropped one");
@@ -370,8 +371,9 @@ impl RequestHandler {
         is_durable || !receiver.advertised.manages
     }
 
-    /// Reports a delivery of the provider that is lost unless the limit is raised.
-    fn oversized(&self, receiver: &Receiver, address: Address, limit: usize) {
+    /// Reports a delivery of the provider that is lost unless the limit is raised. If the report cannot be taken now, the provider has
+    /// to send the delivery again.
+    fn oversized(&self, receiver: &Receiver, address: Address, limit: usize) -> RefusalReason {
         let connector = &receiver.connector;
         tracing::error!(
             connector = &**connector,
@@ -387,8 +389,13 @@ impl RequestHandler {
         if let Some(channel) = &self.options.oversized
             && channel.try_send(oversized).is_err()
         {
-            tracing::warn!(connector = &**connector, "channel for oversized deliveries is full; dropped one");
+            tracing::warn!(
+                connector = &**connector,
+                "channel for oversized deliveries is full; the provider has to send this one again"
+            );
+            return RefusalReason::Shed;
         }
+        RefusalReason::OversizedVerified
     }
 
     /// Refuses after the rest of a short body has arrived.

@@ -69,7 +69,7 @@ fn receiver() -> Receiver {
     Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap()
 }
 
-fn routes(options: Options) -> (Router, Arc<Counting>) {
+fn routes(options: ReceiverOptions) -> (Router, Arc<Counting>) {
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(receiver())], Vec::new());
     let take = Arc::new(Counting::default());
@@ -104,7 +104,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
         false,
         |text| ["verified", "refused", "dropped"].iter().all(|word| text.contains(word)),
         async || {
-            let (router, take) = routes(Options::default());
+            let (router, take) = routes(ReceiverOptions::default());
             let taken = post(&router, &signed, Body::from(&good[..])).await;
             let forged = post(&router, &signed, Body::from("a name")).await;
             // The channel is full, which is logged.
@@ -129,7 +129,8 @@ async fn a_managed_subscription_is_accepted_only_once_recorded() {
     kept.advertised.manages = true;
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(kept)], Vec::new());
-    let options = Options { acknowledge_time: Duration::from_millis(50), ..Options::default() };
+    let options =
+        ReceiverOptions { acknowledge_time: Duration::from_millis(50), ..ReceiverOptions::default() };
     let router = router(receivers, Arc::<Counting>::default().accept(), asked, options);
     let signed = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
 
@@ -147,8 +148,55 @@ async fn a_managed_subscription_is_accepted_only_once_recorded() {
 }
 
 #[tokio::test]
+async fn slow_body_of_an_acknowledge_counts_for_its_answer() {
+    let (asked, mut heard) = mpsc::channel(1);
+    let mut kept = receiver();
+    kept.advertised.manages = true;
+    let receivers = Receivers::new();
+    receivers.set(vec![Arc::new(kept)], Vec::new());
+    let acknowledge_time = Duration::from_secs(60);
+    let options =
+        ReceiverOptions { body_time: 2 * acknowledge_time, acknowledge_time, ..ReceiverOptions::default() };
+    let router = router(receivers, Arc::<Counting>::default().accept(), asked, options);
+    let signed = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
+    let request = Request::post(PATH).header("svc-webhook-signature", signed);
+    let mut request = request.body(Body::from(ACKNOWLEDGE)).unwrap();
+    let began = Instant::now();
+    request.extensions_mut().insert(server::Arrived(began - acknowledge_time));
+
+    let answer = router.clone().call(request).await.unwrap();
+
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(began.elapsed() < acknowledge_time / 2, "{:?}", began.elapsed());
+    assert!(heard.try_recv().is_ok());
+}
+
+#[tokio::test]
+async fn oversized_delivery_is_refused_for_good_only_once_reported() {
+    let mut config = config();
+    config.insert("body.limit.bytes".to_owned(), "2000".to_owned());
+    let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
+    let receivers = Receivers::new();
+    let receiver = Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap();
+    receivers.set(vec![Arc::new(receiver)], Vec::new());
+    let (oversized, mut reports) = mpsc::channel(1);
+    let options = ReceiverOptions { oversized: Some(oversized), ..ReceiverOptions::default() };
+    let router = router(receivers, Arc::<Counting>::default().accept(), mpsc::channel(1).0, options);
+    let body = vec![b' '; 2_001];
+    let signed = signature::sign(&Secret::new(SECRET), &body);
+
+    let reported = post(&router, &signed, Body::from(body.clone())).await;
+    let unreported = post(&router, &signed, Body::from(body.clone())).await;
+    reports.try_recv().unwrap();
+    let again = post(&router, &signed, Body::from(body)).await;
+
+    let (refused, later) = (StatusCode::PAYLOAD_TOO_LARGE, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!([reported, unreported, again], [refused, later, refused]);
+}
+
+#[tokio::test]
 async fn an_aborted_body_returns_its_memory() {
-    let (router, take) = routes(Options { unverified_bytes: 1_300, ..Options::default() });
+    let (router, take) = routes(ReceiverOptions { unverified_bytes: 1_300, ..ReceiverOptions::default() });
     const BODY: &[u8] = &[b' '; 900];
     let signed = signature::sign(&Secret::new(SECRET), BODY);
     let pieces = |ends: bool| {
@@ -172,7 +220,7 @@ async fn an_aborted_body_returns_its_memory() {
 #[tokio::test]
 async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
     let body_time = Duration::from_millis(50);
-    let (router, take) = routes(Options { body_time, ..Options::default() });
+    let (router, take) = routes(ReceiverOptions { body_time, ..ReceiverOptions::default() });
     let began = Instant::now();
     let never = futures::stream::pending::<Result<Bytes, io::Error>>();
 
@@ -191,7 +239,7 @@ async fn unknown_connectors_get_503_until_configs_are_loaded() {
         receivers.clone(),
         Arc::<Counting>::default().accept(),
         mpsc::channel(1).0,
-        Options::default(),
+        ReceiverOptions::default(),
     );
     let ask = async |method: &str, path: &str| {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
@@ -215,7 +263,7 @@ async fn unknown_connectors_get_503_until_configs_are_loaded() {
 }
 
 /// The connector of the other tests with every hook, a secret of now and one before it.
-fn invoicing_routes(options: Options) -> (Router, Arc<Counting>) {
+fn invoicing_routes(options: ReceiverOptions) -> (Router, Arc<Counting>) {
     let mut config = config();
     for (key, value) in [
         ("invoicing.hooks", "all"),
@@ -249,8 +297,10 @@ const PIECE: usize = 64 << 10;
 
 /// Bytes that are hashed for one forged request: what its source may have hashed until it is refused.
 async fn hashed(path: &str, length: usize, chunked: bool) -> (StatusCode, u64) {
-    let limit =
-        |burst| Options { hash_limit: HashLimit { burst, per_second: 0, free: 0 }, ..Options::default() };
+    let limit = |burst| ReceiverOptions {
+        hash_limit: HashLimit { burst, per_second: 0, free: 0 },
+        ..ReceiverOptions::default()
+    };
     let body = || {
         let pieces = vec![Bytes::from(vec![b' '; PIECE]); length.div_ceil(PIECE)];
         match chunked {
@@ -309,7 +359,8 @@ async fn a_spent_source_is_refused_and_another_is_not() {
         false,
         |text| text.contains("webhook.proxies"),
         async || {
-            let (router, take) = invoicing_routes(Options { hash_limit, ..Options::default() });
+            let (router, take) =
+                invoicing_routes(ReceiverOptions { hash_limit, ..ReceiverOptions::default() });
             let mut forged = Vec::new();
             for _ in 0..4 {
                 forged.push(post_from(&router, forger, OWN, FORGED, Body::from(&body[..])).await);
@@ -341,7 +392,7 @@ async fn a_spent_source_is_refused_and_another_is_not() {
 
     // Bodies of the usual size at the own address of a hook are verified even then.
     let hash_limit = HashLimit { burst: 0, per_second: 0, free: 4 };
-    let (router, _) = invoicing_routes(Options { hash_limit, ..Options::default() });
+    let (router, _) = invoicing_routes(ReceiverOptions { hash_limit, ..ReceiverOptions::default() });
     let answers = [
         post_from(&router, forger, OWN, &good, Body::from(&body[..])).await,
         post_from(&router, forger, OWN, FORGED, Body::from("{  }")).await,
@@ -377,7 +428,7 @@ fn a_missing_and_a_wrong_signature_count_apart_per_family() {
 
     ::metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let (router, _) = invoicing_routes(Options::default());
+            let (router, _) = invoicing_routes(ReceiverOptions::default());
             for (path, headers, signature, _, reason) in cases {
                 let request = headers
                     .iter()
@@ -407,7 +458,7 @@ async fn drained(
     signature: Option<&str>,
     length: usize,
 ) -> (StatusCode, usize) {
-    let (router, _) = invoicing_routes(Options::default());
+    let (router, _) = invoicing_routes(ReceiverOptions::default());
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&taken);
     let pieces = vec![Bytes::from(vec![b' '; PIECE]); length.div_ceil(PIECE)];

@@ -122,9 +122,9 @@ impl ProviderCalls {
                 let resource = resource(one)?;
                 let subscription = SubscribeRequest {
                     application: one.registered_name(),
-                    url: one.url.clone(),
+                    url: one.registration.url.clone(),
                     secret: self.secret(one)?,
-                    events: one.events.iter().cloned().collect(),
+                    events: one.registration.events.iter().cloned().collect(),
                 };
                 done(api.subscribe(resource, &subscription, ask).await?)
             }
@@ -133,7 +133,7 @@ impl ProviderCalls {
                 done(api.set_enabled(resource(one)?, &id_of(one)?, true, ask).await?)
             }
             ProviderCall::Move(one) => {
-                match api.change_url(resource(one)?, &id_of(one)?, &one.url, ask).await? {
+                match api.change_url(resource(one)?, &id_of(one)?, &one.registration.url, ask).await? {
                     UrlChange::Operation(operation) => done(operation),
                     UrlChange::Webhook(webhook) => seen(*webhook),
                     UrlChange::Nothing => CallOutcome::Done { state: None, id: None, errors: Vec::new() },
@@ -158,7 +158,7 @@ impl ProviderCalls {
             ProviderCall::Subscribe(one) => {
                 let Target::Invoicing(hook) = one.target else { return Err(unable("it is no hook")) };
                 let new = invoicing::NewHook {
-                    uri: one.url.clone(),
+                    uri: one.registration.url.clone(),
                     hook,
                     secret: self.secret(one)?,
                     is_paused: false,
@@ -179,10 +179,12 @@ impl ProviderCalls {
 
     /// The secret that signs the deliveries of a subscription; a random one if they are not verified.
     fn secret(&self, one: &model::Subscription) -> Result<Secret, CallError> {
-        if let Some(secret) = secret_of(&self.source, one.target, &one.fingerprint) {
+        if let Some(secret) = secret_of(&self.source, one.target, &one.registration.fingerprint) {
             return Ok(secret);
         }
-        if matches!(one.target, Target::Invoicing(_)) && one.fingerprint == model::Fingerprint::of("") {
+        if matches!(one.target, Target::Invoicing(_))
+            && one.registration.fingerprint == model::Fingerprint::of("")
+        {
             return random::hex::<24>().map(Secret::from).map_err(|error| unable(&error.to_string()));
         }
         Err(unable("its secret is not configured any more"))

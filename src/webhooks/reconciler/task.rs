@@ -98,7 +98,7 @@ impl<'a> Reconciler<'a> {
         let calls = ProviderCalls::new(&tools.access, &task.connector, &desired.source)?;
         let opened = tools.ledgers.open(&desired.source).await;
         let handle = opened.map_err(|error| no_ledger("open the state topic", error))?;
-        let lease = Arc::clone(&task.lease);
+        let lease = Arc::clone(&task.permission.lease);
         let writer = StateWriter::take(handle.clone(), &task.connector, &tools.shards, lease).await;
         let writer = writer
             .map_err(|error| Failure::kafka("take over the subscriptions in the state topic", error))?;
@@ -387,7 +387,7 @@ impl Reconciler<'_> {
     ) -> Result<(), Failure> {
         for PlannedCall { call, why, .. } in steps {
             failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
-            if !(self.task.lease)() {
+            if !(self.task.permission.lease)() {
                 let message = "keep subscriptions: the lease of this worker has ended";
                 return Err(Failure::passing("LeaseEnded", message));
             }

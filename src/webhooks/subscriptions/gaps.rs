@@ -21,8 +21,11 @@ pub(super) fn open(
     detail: impl Into<String>,
 ) -> Option<SubscriptionChange> {
     let SubscriptionInput { ledger, rules, now, .. } = input;
-    let since =
-        ledger.last_delivery(one).or(one.acknowledged_at).or(one.active_since).unwrap_or(one.intended_at);
+    let since = ledger
+        .last_delivery(one)
+        .or(one.times.acknowledged_at)
+        .or(one.times.active_since)
+        .unwrap_or(one.times.intended_at);
     let from = since.min(*now).saturating_sub(rules.margin);
     if ledger.is_covered(one.target, &one.nonce, from) {
         return None;
@@ -85,10 +88,10 @@ pub(super) fn open_unverified(input: &SubscriptionInput<'_>, target: Target) -> 
     let active: Vec<&Subscription> = input.ledger.active(target).collect();
     let first = active.first()?;
     // One that was found by what it sends has been verified.
-    if active
-        .iter()
-        .any(|one| one.fingerprint == Fingerprint::of("\0") || wanted.known.contains(&one.fingerprint))
-    {
+    if active.iter().any(|one| {
+        one.registration.fingerprint == Fingerprint::of("\0")
+            || wanted.known.contains(&one.registration.fingerprint)
+    }) {
         return None;
     }
     open(
@@ -150,11 +153,12 @@ fn over(input: &SubscriptionInput<'_>, gap: &Gap) -> Option<i64> {
             }
             let is_verified = |one: &&Subscription| {
                 let known = wanted.get(&target).map(|wanted| &wanted.known);
-                gap.cause != GapCause::Secret || known.is_some_and(|known| known.contains(&one.fingerprint))
+                gap.cause != GapCause::Secret
+                    || known.is_some_and(|known| known.contains(&one.registration.fingerprint))
             };
             let active = ledger.active(target).filter(is_verified);
             // One that was active all the time did not prevent the gap.
-            active.filter_map(|one| one.active_since).map(|since| since.max(gap.opened_at)).min()
+            active.filter_map(|one| one.times.active_since).map(|since| since.max(gap.opened_at)).min()
         }
     }
 }
@@ -177,7 +181,7 @@ pub(super) fn observe_silence(input: &SubscriptionInput<'_>) -> Vec<Subscription
         }
     }
     for (target, interval) in &paces.targets {
-        let Some(active_since) = ledger.active(*target).filter_map(|one| one.active_since).min() else {
+        let Some(active_since) = ledger.active(*target).filter_map(|one| one.times.active_since).min() else {
             continue;
         };
         let longest = interval.longest.into_iter().max().unwrap_or_default();

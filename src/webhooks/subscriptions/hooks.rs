@@ -80,7 +80,8 @@ pub(super) fn waits_for_another(
     plan: &SubscriptionPlan,
 ) -> bool {
     let SubscriptionInput { ledger, wanted, .. } = input;
-    let is_other = |one: &Subscription| one.target != target && is_own(wanted, one.target, &one.url);
+    let is_other =
+        |one: &Subscription| one.target != target && is_own(wanted, one.target, &one.registration.url);
     let mut steps = plan.steps.iter().filter_map(|step| match &step.call {
         ProviderCall::Subscribe(one) => Some(&**one),
         _ => None,
@@ -95,7 +96,7 @@ pub(super) fn waits_for_another(
 fn is_proven(ledger: &SubscriptionState, wanted: &BTreeMap<Target, DesiredSubscription>) -> bool {
     ledger.subscriptions.values().any(|one| {
         let is_effective = matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled);
-        is_effective && one.id.is_some() && is_own(wanted, one.target, &one.url)
+        is_effective && one.id.is_some() && is_own(wanted, one.target, &one.registration.url)
     })
 }
 
@@ -111,7 +112,7 @@ fn refusals(
     wanted: &DesiredSubscription,
 ) -> (Option<i64>, Option<i64>) {
     let refused = |url: &str| {
-        let of = |one: &&Subscription| one.target == target && one.url == url && is_refused(one);
+        let of = |one: &&Subscription| one.target == target && one.registration.url == url && is_refused(one);
         ledger.subscriptions.values().filter(of).map(|one| one.since).max()
     };
     match wanted.fallback() {
@@ -137,18 +138,18 @@ pub(super) fn is_effective(input: &SubscriptionInput<'_>, one: &Subscription) ->
     let are_echoes_written = input.receivers().all(|heartbeat| heartbeat.tells_echoes);
     !are_echoes_written
         || echoed(ledger, one).is_some()
-        || delivered(ledger, one).is_some_and(|at| at > one.intended_at)
+        || delivered(ledger, one).is_some_and(|at| at > one.times.intended_at)
 }
 
 /// When the address of a hook was last asked for its echo, if that was after the intent.
 fn echoed(ledger: &SubscriptionState, one: &Subscription) -> Option<i64> {
     let Target::Invoicing(hook) = one.target else { return None };
     let slug = hook.slug();
-    let shared = one.url.strip_suffix(&slug).and_then(|rest| rest.strip_suffix('/'));
+    let shared = one.registration.url.strip_suffix(&slug).and_then(|rest| rest.strip_suffix('/'));
     // A segment may have the name of a hook: then its shared address was cut, and no segment is left.
     let is_own = shared.is_some_and(|shared| !shared.ends_with("/incoming"));
     let echo = ledger.echoes.get(if is_own { &*slug } else { "" });
-    echo.map(|echo| echo.received_at).filter(|at| at.saturating_add(CLOCK_SLACK) > one.intended_at)
+    echo.map(|echo| echo.received_at).filter(|at| at.saturating_add(CLOCK_SLACK) > one.times.intended_at)
 }
 
 /// When a notification of its target last came, if no other hook can have sent it.
@@ -193,7 +194,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
                 && nonce_of(hook).is_none()
                 && hook.name.is_none()
                 && hook.target == Some(known.target)
-                && hook.url.as_deref() == Some(&*known.url)
+                && hook.url.as_deref() == Some(&*known.registration.url)
                 && hook.id.as_deref().is_some_and(|id| ledger.by_id(id).is_none())
         };
         let found = hooks.iter().find(by_id).or_else(|| hooks.iter().find(by_nonce));
@@ -234,8 +235,8 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
             // It can neither be watched nor deleted without one.
             one.problem = Some("the provider lists the hook without an id".to_owned());
         }
-        one.checked_at = Some(now);
-        one.last_delivery = ledger.last_delivery(&one);
+        one.times.checked_at = Some(now);
+        one.times.last_delivery = ledger.last_delivery(&one);
         match (hook.paused.unwrap_or(false), known.phase) {
             (true, SubscriptionPhase::Active) => {
                 one.enter(SubscriptionPhase::Disabled, now, "the provider has paused it");
@@ -252,7 +253,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
                 one.problem = None;
             }
             (false, _) if is_effective(changes.input, &one) => {
-                one.acknowledged_at = one.acknowledged_at.max(echoed(ledger, &one));
+                one.times.acknowledged_at = one.times.acknowledged_at.max(echoed(ledger, &one));
                 one.enter(SubscriptionPhase::Active, now, BECAME_ACTIVE);
                 one.problem = None;
             }
@@ -276,8 +277,8 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
         if is_ours && !ledger.subscriptions.contains_key(&nonce) {
             let mut one = stranger(connector, target, nonce, &application, now);
             one.id = Some(id.to_owned());
-            one.url = hook.url.clone().unwrap_or_default();
-            one.checked_at = Some(now);
+            one.registration.url = hook.url.clone().unwrap_or_default();
+            one.times.checked_at = Some(now);
             // Another hook replaces it in any case, so a gap opens only if that one gets no echo either.
             one.enter(SubscriptionPhase::Awaiting, now, "found in the list");
             changes.put(one);

@@ -68,7 +68,7 @@ impl Lifecycle {
     /// `None`: it has ended.
     fn of(input: &SubscriptionInput<'_>, one: &Subscription) -> Option<Self> {
         let SubscriptionInput { ledger, memory, rules, now, .. } = input;
-        let checked_at = one.checked_at;
+        let checked_at = one.times.checked_at;
         Some(match one.phase {
             SubscriptionPhase::Intended => {
                 Self::Intended { until: one.since.saturating_add(rules.limits.intent) }
@@ -82,7 +82,7 @@ impl Lifecycle {
                     .map(|acknowledge| acknowledge.received_at),
                 checked_at,
             },
-            SubscriptionPhase::Active => Self::Active { since: one.active_since, checked_at },
+            SubscriptionPhase::Active => Self::Active { since: one.times.active_since, checked_at },
             SubscriptionPhase::Disabled => Self::Disabled {
                 // No call resumes a hook.
                 can_be_enabled: one.target.resource().is_some()

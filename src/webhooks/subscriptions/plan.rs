@@ -132,20 +132,20 @@ fn misfit<'a>(
     wanted: &'a DesiredSubscription,
     one: &Subscription,
 ) -> Option<SubscriptionDiff> {
-    if one.fingerprint != wanted.fingerprint {
+    if one.registration.fingerprint != wanted.fingerprint {
         return Some(SubscriptionDiff::Secret);
     }
     if let Some(resource) = one.target.resource()
         && let Some((_, offered)) = input.memory.provider.names.get(&resource)
         && !offered.is_empty()
-        && one.events != wanted.events(offered)
+        && one.registration.events != wanted.events(offered)
     {
         return Some(SubscriptionDiff::Other("it is for other events"));
     }
-    if one.application != wanted.application {
+    if one.registration.application != wanted.application {
         return Some(SubscriptionDiff::Other("it has another name"));
     }
-    (one.url != hooks::planned(input, one.target, wanted)).then_some(SubscriptionDiff::Address)
+    (one.registration.url != hooks::planned(input, one.target, wanted)).then_some(SubscriptionDiff::Address)
 }
 
 /// Asks about ids that send deliveries with our signature and are not in the ledger.
@@ -261,7 +261,7 @@ fn plan_target(
     };
     living.sort_by_key(|one| {
         let record = one.record();
-        (Reverse(fitting(one)), one.rank(), record.intended_at, record.nonce.clone())
+        (Reverse(fitting(one)), one.rank(), record.times.intended_at, record.nonce.clone())
     });
     let best = living.iter().find(|one| fitting(one) && one.is_alive()).copied();
     plan.changes.extend(gaps::open_unverified(input, target));
@@ -274,15 +274,14 @@ fn plan_target(
         });
         let one = one.record();
         let Some(why) = why.filter(|_| one.id.is_some()) else { continue };
-        let mut ending = one.clone();
-        ending.enter(SubscriptionPhase::Ending, now, why);
-        if is_overdue {
-            plan.changes.extend(gaps::open_awaiting(input, one));
-        }
         if is_taken || !is_due(input, target, plan) {
             continue;
         }
-        let before = vec![SubscriptionChange::Put(Box::new(ending.clone()))];
+        let mut ending = one.clone();
+        ending.enter(SubscriptionPhase::Ending, now, why);
+        // Together: while the subscription waits on, every plan would find the gap again.
+        let gap = is_overdue.then(|| gaps::open_awaiting(input, one)).flatten();
+        let before = gap.into_iter().chain([SubscriptionChange::Put(Box::new(ending.clone()))]).collect();
         plan.step_after(before, ProviderCall::Delete(Box::new(ending)), why);
         is_taken = true;
     }
@@ -326,7 +325,7 @@ fn surplus(
                 .map(LivingSubscription::record)
                 .filter(|one| one.id.is_some())
         };
-        let newest = made().max_by_key(|one| one.intended_at);
+        let newest = made().max_by_key(|one| one.times.intended_at);
         if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|newest| newest.nonce == one.nonce) {
             return Some("the configuration changed again");
         }
@@ -485,7 +484,7 @@ fn needed<'a>(
     if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
     {
         let mut moved = one.clone();
-        moved.url.clone_from(&wanted.url);
+        moved.registration.url.clone_from(&wanted.url);
         moved.enter(SubscriptionPhase::Awaiting, now, MOVED);
         let mut before = vec![SubscriptionChange::Put(Box::new(moved.clone()))];
         before.extend(gaps::open_moved(input, one));
@@ -509,11 +508,8 @@ fn needed<'a>(
         .map_or("there is none", SubscriptionDiff::words);
     let (connector, nonce) = (input.connector, (input.draw)());
     let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());
-    let intended = Subscription {
-        url: url.to_owned(),
-        events,
-        ..Subscription::intended(connector, target, nonce, application, fingerprint, now)
-    };
+    let mut intended = Subscription::intended(connector, target, nonce, application, fingerprint, now);
+    (intended.registration.url, intended.registration.events) = (url.to_owned(), events);
     let ended = ledger
         .subscriptions
         .values()
@@ -523,7 +519,9 @@ fn needed<'a>(
         .partition(|one| one.history.iter().any(|note| note.what == GIVEN_UP));
     // A refused one leaves only the cause, which the next one gets again. A refusal of the other address is kept, because it decides which
     // address is used.
-    forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
+    forgotten.retain(|one| {
+        one.problem.is_some() && (one.registration.url == url || !wanted.is_at(&one.registration.url))
+    });
     // One without an answer may appear later at an old address: its nonce identifies it as ours.
     given_up.sort_by_key(|one| Reverse(one.since));
     forgotten.extend(given_up.into_iter().skip(MAX_GIVEN_UP));

@@ -223,25 +223,28 @@ fn is_same_address(one: &str, other: &str) -> bool {
 fn take_over(one: &mut Subscription, seen: &WebhookSnapshot, acknowledged: Option<i64>) {
     // The declared values stay: if the provider spells an address differently or has other events, that is shown as a problem and not
     // changed again and again.
-    let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &one.url));
+    let registration = &mut one.registration;
+    let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &registration.url));
     // One that was active before was moved by others, or its move failed.
     let was_active = matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled)
         || one.history.iter().any(|note| note.what == ACTIVE || note.what == MOVED);
     match elsewhere {
-        None => one.spelled = None,
-        Some(url) if one.spelled.as_ref() == Some(url) => {}
-        Some(url) if was_active || one.url.is_empty() => (one.url, one.spelled) = (url.clone(), None),
-        Some(url) => one.spelled = Some(url.clone()),
+        None => registration.spelled = None,
+        Some(url) if registration.spelled.as_ref() == Some(url) => {}
+        Some(url) if was_active || registration.url.is_empty() => {
+            (registration.url, registration.spelled) = (url.clone(), None);
+        }
+        Some(url) => registration.spelled = Some(url.clone()),
     }
-    if one.events.is_empty() {
-        one.events.clone_from(&seen.events);
+    if registration.events.is_empty() {
+        registration.events.clone_from(&seen.events);
     }
-    let differ = !seen.events.is_empty() && seen.events != one.events;
-    one.problem = match &one.spelled {
+    let differ = !seen.events.is_empty() && seen.events != registration.events;
+    one.problem = match &registration.spelled {
         Some(url) => Some(format!("the provider registered {url}, which is not the requested address")),
         None => differ.then(|| "the provider registered other events than were requested".to_owned()),
     };
-    one.acknowledged_at = one.acknowledged_at.max(acknowledged);
+    one.times.acknowledged_at = one.times.acknowledged_at.max(acknowledged);
 }
 
 fn read(
@@ -254,7 +257,7 @@ fn read(
     let (now, before) = (input.now, changes.current(asked));
     let mut one = before.clone();
     if one.phase == SubscriptionPhase::Ending && !seen.deleted {
-        one.checked_at = Some(now);
+        one.times.checked_at = Some(now);
         return changes.put(one);
     }
     if one.phase == SubscriptionPhase::Ended {
@@ -265,8 +268,8 @@ fn read(
     }
     let acknowledged = one.id.as_ref().and_then(|id| input.ledger.acknowledges.get(id));
     take_over(&mut one, seen, acknowledged.map(|one| one.received_at));
-    one.checked_at = Some(now);
-    one.last_delivery = input.ledger.last_delivery(&one);
+    one.times.checked_at = Some(now);
+    one.times.last_delivery = input.ledger.last_delivery(&one);
     match (seen.active, one.phase) {
         (Some(true), SubscriptionPhase::Active) => {
             // It was enabled and has stayed active, so its failed attempts no longer count.
@@ -330,7 +333,7 @@ fn identified(
     };
     one.id = Some(id.to_owned());
     take_over(&mut one, seen, acknowledged);
-    one.checked_at = Some(now);
+    one.times.checked_at = Some(now);
     let phase =
         if seen.active == Some(true) { SubscriptionPhase::Active } else { SubscriptionPhase::Awaiting };
     one.enter(phase, now, "found by what it sends");
@@ -354,7 +357,7 @@ pub(super) fn stranger(
 pub(super) fn is_address(input: &SubscriptionInput<'_>, target: Target, url: &str) -> bool {
     let known = input.ledger.subscriptions.values().filter(|one| one.target == target);
     let wanted = input.wanted.get(&target);
-    wanted.is_some_and(|wanted| wanted.is_at(url)) || known.into_iter().any(|one| one.url == url)
+    wanted.is_some_and(|wanted| wanted.is_at(url)) || known.into_iter().any(|one| one.registration.url == url)
 }
 
 fn enabled(
@@ -372,7 +375,7 @@ fn enabled(
             let mut one = changes.current(one);
             one.note(now, ENABLED);
             // It is read next, and the answer decides.
-            one.checked_at = None;
+            one.times.checked_at = None;
             changes.put(one);
             true
         }
@@ -395,7 +398,7 @@ fn moved(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &Call
     };
     // It is read next, moved or not, which shows its address.
     let mut one = changes.current(one);
-    one.checked_at = None;
+    one.times.checked_at = None;
     one.note(now, if is_refused { "the move was not answered" } else { MOVE_ANSWERED });
     changes.put(one);
     !is_refused
@@ -409,7 +412,7 @@ fn deleted(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &Ca
         _ => {
             // It may have been deleted before: read it first.
             let mut one = changes.current(one);
-            one.checked_at = None;
+            one.times.checked_at = None;
             changes.put(one);
             return false;
         }

@@ -31,7 +31,7 @@ pub(super) fn start(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) 
         // The oldest covers the others.
         let oldest = ledger
             .active(*target)
-            .filter_map(|one| Some((one.active_since?, one)))
+            .filter_map(|one| Some((one.times.active_since?, one)))
             .min_by_key(|(since, _)| *since);
         let before = known.and_then(|start| start.targets.get(target));
         match (oldest, before) {

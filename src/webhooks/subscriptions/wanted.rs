@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use url::Url;
 
 use base::secret::Secret;
-use model::{Fingerprint, Nonce, Subscription, Target};
+use model::{Fingerprint, Nonce, Subscription, SubscriptionRegistration, Target};
 
 use super::{DesiredSubscription, OtherAddress};
 use crate::{
@@ -114,11 +114,12 @@ pub fn fitting(
     ledger: &SubscriptionState,
 ) -> BTreeSet<Nonce> {
     let fits = |one: &&Subscription| {
+        let SubscriptionRegistration { application, url, fingerprint, events, .. } = &one.registration;
         wanted.get(&one.target).is_some_and(|wanted| {
-            one.fingerprint == wanted.fingerprint
-                && one.application == wanted.application
-                && wanted.events(&one.events) == one.events
-        }) && super::address(ledger, wanted, one.target) == Some(one.url.as_str())
+            *fingerprint == wanted.fingerprint
+                && *application == wanted.application
+                && wanted.events(events) == *events
+        }) && super::address(ledger, wanted, one.target) == Some(url.as_str())
     };
     ledger.subscriptions.values().filter(fits).map(|one| one.nonce.clone()).collect()
 }
@@ -139,7 +140,7 @@ fn address(base: &str, segments: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::{AccountingResource, InvoicingHook, SubscriptionPhase};
+    use model::{AccountingResource, InvoicingHook, SubscriptionPhase, SubscriptionTimes};
 
     use super::*;
     use crate::config::Providers;
@@ -195,28 +196,32 @@ mod tests {
             target,
             nonce: Nonce::new(7),
             id: Some("id-7".into()),
-            application: wanted.application.clone(),
-            url: wanted.url.clone(),
-            spelled: None,
-            fingerprint: secret,
-            events: BTreeSet::from(["CustomerCreated".to_owned()]),
+            registration: SubscriptionRegistration {
+                application: wanted.application.clone(),
+                url: wanted.url.clone(),
+                spelled: None,
+                fingerprint: secret,
+                events: BTreeSet::from(["CustomerCreated".to_owned()]),
+            },
             phase: SubscriptionPhase::Active,
             since: 1,
-            intended_at: 1,
-            acknowledged_at: Some(1),
-            active_since: Some(1),
-            checked_at: Some(1),
-            last_delivery: None,
+            times: SubscriptionTimes {
+                intended_at: 1,
+                acknowledged_at: Some(1),
+                active_since: Some(1),
+                checked_at: Some(1),
+                last_delivery: None,
+            },
             problem: None,
             history: Vec::new(),
         };
         let wanted = BTreeMap::from([(target, wanted)]);
         let edits: [(&str, bool, Edit); 6] = [
             ("nothing", true, |_| {}),
-            ("secret", false, |one| one.fingerprint = Fingerprint::of("another")),
-            ("address", false, |one| one.url = "https://elsewhere.example.com/".into()),
-            ("name", false, |one| one.application = "other".into()),
-            ("events", false, |one| one.events = BTreeSet::from(["CustomerDeleted".to_owned()])),
+            ("secret", false, |one| one.registration.fingerprint = Fingerprint::of("another")),
+            ("address", false, |one| one.registration.url = "https://elsewhere.example.com/".into()),
+            ("name", false, |one| one.registration.application = "other".into()),
+            ("events", false, |one| one.registration.events = BTreeSet::from(["CustomerDeleted".to_owned()])),
             ("target", false, |one| one.target = Target::Accounting(AccountingResource::Accounts)),
         ];
         for (what, fits, edit) in edits {

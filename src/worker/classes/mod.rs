@@ -12,8 +12,8 @@ use self::test_source::TestSource;
 use crate::{
     config,
     plugin::{Plugin, Plugins},
-    records::{fence::Fences, plugin::RecordSource},
-    webhooks::plugin::WebhookSource,
+    records::{fence::Fences, plugin::RecordPlugin},
+    webhooks::plugin::WebhookPlugin,
 };
 
 /// Directory of the fences in `state.dir`.
@@ -24,8 +24,8 @@ impl Plugins {
     /// the simulator do not have it.
     pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
         let mut classes: Vec<Arc<dyn Plugin>> = vec![
-            Arc::new(WebhookSource { providers: worker.providers.clone() }),
-            Arc::new(RecordSource {
+            Arc::new(WebhookPlugin { providers: worker.providers.clone() }),
+            Arc::new(RecordPlugin {
                 providers: worker.providers.clone(),
                 fences: Fences::new(worker.state_dir.join(FENCE_DIRECTORY)),
             }),

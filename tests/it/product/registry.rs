@@ -9,7 +9,7 @@ use kafka::embedded;
 use model::{AccountingResource, CompanyId, Origin, Outgoing, RecordMeta, SchemaKind, Topic, Value};
 use serde_json::json;
 use tributary::{
-    avro::{Encoder, Ids, Subject},
+    avro::{Encoder, Ids, ValueSubject},
     publish::{self, Publisher},
 };
 
@@ -70,7 +70,7 @@ async fn new_subject_is_set_to_backward_transitive(shared: &'static Shared) -> R
 async fn workers_that_start_together_get_the_same_id(shared: &'static Shared) -> Result<()> {
     for _ in 0..cycles("REGISTRY", 2) {
         let place = Place::on(shared, "rivals")?;
-        let subjects = [Subject::of(CUSTOMERS, &place.prefix).unwrap()];
+        let subjects = [ValueSubject::of(CUSTOMERS, &place.prefix).unwrap()];
         let (topic, outgoing) = (place.name(CUSTOMERS), customer("1"));
         let workers = futures::future::join_all((0..4).map(|_| place.ids())).await;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tributary::spool::{Entry, Error, Lane, Options, Spool};
+use tributary::spool::{Error, Lane, Spool, SpoolEntry, SpoolOptions};
 
 use crate::support::process::Process;
 use crate::support::{Result, cycles, run_directory};
@@ -109,15 +109,15 @@ async fn append_to_a_failing_disk(directory: &Path) {
     std::future::pending().await
 }
 
-fn options(directory: &Path) -> Options {
-    Options { reserve_bytes: 0, ..Options::new(directory, 1 << 30) }
+fn options(directory: &Path) -> SpoolOptions {
+    SpoolOptions { reserve_bytes: 0, ..SpoolOptions::new(directory, 1 << 30) }
 }
 
-fn entry(sequence: u64) -> Entry {
+fn entry(sequence: u64) -> SpoolEntry {
     let number = (sequence % LANES) as u8;
     // From empty to several pages, so that batches end anywhere in a page.
     let payload = vec![sequence as u8; (sequence * 37 % 9_000) as usize];
-    Entry { lane: Lane { topic: "topic".into(), number }, sequence, payload: payload.into() }
+    SpoolEntry { lane: Lane { topic: "topic".into(), number }, sequence, payload: payload.into() }
 }
 
 /// The entries that were acknowledged, and those whose removal has started.

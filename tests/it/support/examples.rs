@@ -164,15 +164,18 @@ fn certificates() -> Vec<Example> {
     let mut proved = Certificate::of_company("records", run(), "customers", company, 1_795_312_800_000_001);
     proved.certified = true;
     proved.method = CertificateMethod::Counting;
-    (proved.passes, proved.page_size, proved.pages, proved.rows) = (2, 100, 84, 8_317);
-    (proved.listed, proved.distinct, proved.gone) = (Some(8_317), Some(8_320), Some(3));
-    (proved.cut_after, proved.ended_at) = (Some(-1), 253_402_300_799_999_999);
-    proved.vanished = vec!["cus:1/2".into(), String::new(), "größe".into()];
-    proved.vanished_count = 3;
+    let reading = &mut proved.reading;
+    (reading.passes, reading.page_size, reading.pages, reading.rows) = (2, 100, 84, 8_317);
+    reading.ended_at = 253_402_300_799_999_999;
+    let counts = &mut proved.counts;
+    (counts.listed, counts.distinct, counts.gone) = (Some(8_317), Some(8_320), Some(3));
+    counts.cut_after = Some(-1);
+    proved.records.vanished = vec!["cus:1/2".into(), String::new(), "größe".into()];
+    proved.records.vanished_count = 3;
     let mut open = Certificate::of_shard("records", run(), "payroll", 2, 1_795_312_800_000_002);
     open.reason = Some("page 7 moved while it was read — “again”".into());
-    open.failed_page = Some(7);
-    open.anomalies = vec!["pass 1, page 7: it repeats the page before it".into()];
+    open.counts.failed_page = Some(7);
+    open.reading.anomalies = vec!["pass 1, page 7: it repeats the page before it".into()];
     let mut list = vec![example(
         proved.into(),
         "certificates",

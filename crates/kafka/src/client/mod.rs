@@ -23,7 +23,7 @@ use base::{metrics::KafkaClient, retry::Retry, secret::HIDDEN};
 use crate::Kafka;
 use crate::{
     Error,
-    context::{ClientHandle, ClientLink, Context},
+    context::{ClientCallbacks, ClientHandle, ClientLink},
     enforced_settings::enforced_settings,
     oauth,
     role::{ClientRole, FetchOptions, Isolation},
@@ -119,7 +119,7 @@ impl Settings {
             }
         }
         if client == KafkaClient::Transactional {
-            // librdkafka reports lost connections only as log lines at this level; see `Context::disconnects`.
+            // librdkafka reports lost connections only as log lines at this level; see `ClientCallbacks::disconnects`.
             let level =
                 if config.get("debug").is_some() { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info };
             config.set_log_level(level);
@@ -157,8 +157,8 @@ impl Settings {
     /// Creates the client. `own` is the state of the callbacks that only this kind of client has.
     pub(super) fn create<R, T>(&self, own: R) -> Result<Arc<T>, Error>
     where
-        Context<R>: ClientContext,
-        T: FromClientConfigAndContext<Context<R>> + ClientHandle<R> + 'static,
+        ClientCallbacks<R>: ClientContext,
+        T: FromClientConfigAndContext<ClientCallbacks<R>> + ClientHandle<R> + 'static,
     {
         self.create_with(own, |_| {})
     }
@@ -166,14 +166,14 @@ impl Settings {
     /// As [`Settings::create`]; `prepare` runs before the client is shared.
     pub(super) fn create_with<R, T>(&self, own: R, prepare: impl FnOnce(&mut T)) -> Result<Arc<T>, Error>
     where
-        Context<R>: ClientContext,
-        T: FromClientConfigAndContext<Context<R>> + ClientHandle<R> + 'static,
+        ClientCallbacks<R>: ClientContext,
+        T: FromClientConfigAndContext<ClientCallbacks<R>> + ClientHandle<R> + 'static,
     {
         prepare_tls();
         let link = ClientLink::<R>::default();
         let tokens = self.token.clone().map(|source| Arc::new(oauth::TokenCache::new(source)));
         let bootstrap = self.config.get("metadata.broker.list").unwrap_or_default().to_owned();
-        let context = Context::new(self.client, bootstrap, tokens, Arc::clone(&link), own);
+        let context = ClientCallbacks::new(self.client, bootstrap, tokens, Arc::clone(&link), own);
         let created = self.config.create_with_context(context).map(|mut client| {
             prepare(&mut client);
             Arc::new(client)
@@ -186,9 +186,12 @@ impl Settings {
     }
 
     /// Gives a client its first token, if it needs one: the queue on which it would ask is not polled yet. Blocks.
-    pub(super) fn hand_token<R>(&self, client: &rdkafka::client::Client<Context<R>>) -> Result<(), Error>
+    pub(super) fn hand_token<R>(
+        &self,
+        client: &rdkafka::client::Client<ClientCallbacks<R>>,
+    ) -> Result<(), Error>
     where
-        Context<R>: ClientContext,
+        ClientCallbacks<R>: ClientContext,
     {
         let Some(token) = client.context().first_token() else { return Ok(()) };
         let handed = sys::set_token(client, token?);

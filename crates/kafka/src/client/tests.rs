@@ -15,6 +15,14 @@ fn consumer() -> ClientRole {
     fetching(4)
 }
 
+fn member() -> ClientRole {
+    ClientRole::Member {
+        group: "workers".into(),
+        session: Duration::from_secs(60),
+        heartbeat: Duration::from_millis(500),
+    }
+}
+
 fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
     let plain = Kafka::plaintext("127.0.0.1:1");
@@ -77,6 +85,7 @@ fn every_enforced_setting_refuses_another_value() {
         producer(),
         ClientRole::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
         consumer(),
+        member(),
     ];
 
     for role in roles {
@@ -169,16 +178,22 @@ fn request_is_repeated_until_answered_or_permanent() {
 fn every_fault_is_reported_once_without_a_broker() {
     let mut bad = kafka(
         &[("linger.ms", "soon"), ("acks", "1"), ("lingr.ms", "5"), ("transactional.id", "mine")],
-        &[("bootstrap.servers", "other:9092"), ("fetch.wait.max.ms", "10")],
+        &[("bootstrap.servers", "other:9092"), ("fetch.wait.max.ms", "10"), ("group.id", "mine")],
     );
     bad.common.insert("security.protocol".into(), "TELNET".into());
 
     let reported: Vec<String> = check_settings(&bad).iter().map(Error::to_string).collect();
 
-    assert_eq!(reported.len(), 6, "{reported:#?}");
-    for setting in
-        ["linger.ms", "acks", "lingr.ms", "transactional.id", "bootstrap.servers", "security.protocol"]
-    {
+    assert_eq!(reported.len(), 7, "{reported:#?}");
+    for setting in [
+        "linger.ms",
+        "acks",
+        "lingr.ms",
+        "transactional.id",
+        "bootstrap.servers",
+        "security.protocol",
+        "group.id",
+    ] {
         let about = |text: &&String| text.contains(&format!("setting {setting}"));
         assert_eq!(reported.iter().filter(about).count(), 1, "{setting}: {reported:#?}");
     }
@@ -186,36 +201,10 @@ fn every_fault_is_reported_once_without_a_broker() {
 }
 
 #[test]
-fn user_settings_cannot_break_the_group() {
-    let group: &[(&str, &str)] = &[
-        ("group.id", "mine"),
-        ("group.instance.id", "one"),
-        ("group.protocol", "consumer"),
-        ("partition.assignment.strategy", "range"),
-        ("session.timeout.ms", "45000"),
-        ("heartbeat.interval.ms", "3000"),
-        ("max.poll.interval.ms", "300000"),
-        ("enable.auto.commit", "true"),
-    ];
-
-    for setting in group {
-        let reported = check_settings(&kafka(&[], &[*setting]));
-
-        assert_eq!(reported.len(), 1, "{setting:?}: {reported:?}");
-        assert!(reported[0].to_string().contains(&format!("setting {}", setting.0)), "{}", reported[0]);
-    }
-}
-
-#[test]
 fn member_accepts_reader_settings_and_enforces_its_own() {
-    let role = ClientRole::Member {
-        group: "workers".into(),
-        session: Duration::from_secs(60),
-        heartbeat: Duration::from_millis(500),
-    };
     let kafka = kafka(&[], &[("auto.offset.reset", "none"), ("enable.partition.eof", "true")]);
 
-    let settings = Settings::new(&kafka, &role).unwrap();
+    let settings = Settings::new(&kafka, &member()).unwrap();
 
     for (key, value) in [
         ("group.id", "workers"),
@@ -245,7 +234,7 @@ fn client_without_brokers_uses_added_ones() {
     cluster.create_topic("events", 1).unwrap();
     let mut settings = Settings::new(&cluster.settings(), &consumer()).unwrap();
     settings.config.remove("metadata.broker.list");
-    let client: Arc<BaseConsumer<Context>> = settings.create(()).unwrap();
+    let client: Arc<BaseConsumer<ClientCallbacks>> = settings.create(()).unwrap();
     let ask = || client.fetch_metadata(Some("events"), Duration::from_secs(2));
     assert!(ask().is_err(), "no broker is left");
 
@@ -259,6 +248,6 @@ fn client_without_brokers_uses_added_ones() {
 #[test]
 fn client_remembers_its_bootstrap_servers() {
     let settings = Settings::new(&kafka(&[], &[]), &consumer()).unwrap();
-    let client: Arc<BaseConsumer<Context>> = settings.create(()).unwrap();
+    let client: Arc<BaseConsumer<ClientCallbacks>> = settings.create(()).unwrap();
     assert_eq!(client.client().context().bootstrap(), "127.0.0.1:1");
 }

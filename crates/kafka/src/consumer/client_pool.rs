@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use super::query::{ConsumerClient, close, close_here, open};
 use crate::{Error, Kafka, client::Settings, role::ClientRole};
 
-/// Age at which a client is closed.
+/// Age from which a client is not used again.
 const MAX_CLIENT_AGE: Duration = Duration::from_secs(5);
-/// Longest sleep of the thread that closes old clients.
-const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// How often old clients are closed.
+const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 /// Most idle clients, over all settings.
 const MAX_IDLE_CLIENTS: usize = 16;
 
@@ -103,21 +103,16 @@ impl ClientPool {
 
     /// Closes old clients until none is left.
     fn watch(&self) {
-        loop {
+        let mut is_done = false;
+        while !is_done {
+            thread::sleep(CLOSE_INTERVAL);
             let mut idle = self.0.lock();
             let old: Vec<IdleClient> =
                 idle.spares.extract_if(.., |spare| spare.born.elapsed() >= MAX_CLIENT_AGE).collect();
-            let next = idle.spares.iter().map(|spare| spare.born).min();
-            idle.is_watched = next.is_some() || !old.is_empty();
-            let is_done = !idle.is_watched;
+            idle.is_watched = !idle.spares.is_empty();
+            is_done = !idle.is_watched;
             drop(idle);
             old.into_iter().for_each(|spare| close_here(spare.client));
-            if is_done {
-                return;
-            }
-            let wait = next.map_or(Duration::ZERO, |born| MAX_CLIENT_AGE.saturating_sub(born.elapsed()));
-            // An older client may be returned meanwhile.
-            thread::sleep(wait.min(MAX_SLEEP));
         }
     }
 }

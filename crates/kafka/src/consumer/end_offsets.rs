@@ -15,11 +15,11 @@ use rdkafka::{
 
 use super::{
     Ends, TopicPartition, client_pool,
-    query::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, close, create, find_topics, topics_of},
+    query::{self, ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, close, find_topics, topics_of},
 };
 use crate::{
     Error, Kafka, OpenTransaction,
-    client::ask_until_answered,
+    client::{Settings, ask_until_answered},
     role::{ClientRole, Isolation},
 };
 
@@ -98,7 +98,8 @@ fn open_transactions(
     open: &[(&TopicPartition, i64)],
     left: impl Fn() -> Duration,
 ) -> Result<Vec<OpenTransaction>, Error> {
-    let looking = create(kafka, &ClientRole::Consumer(None, Isolation::ReadUncommitted))?;
+    let role = ClientRole::Consumer(None, Isolation::ReadUncommitted);
+    let looking = query::open(&Settings::new(kafka, &role)?)?;
     let places: Vec<TopicPartition> = open.iter().map(|(place, _)| (*place).clone()).collect();
     // Avoids the 500 ms that an assignment on a new client would wait. Without an answer the error has no ages.
     check_partitions(&looking, &places, || AGE_LOOKUP_LIMIT.min(left())).ok();

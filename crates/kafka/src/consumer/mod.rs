@@ -50,7 +50,7 @@ use crate::{
 
 /// Limits of a consumer.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ConsumerOptions {
     /// Records that may be buffered (default 1024, at least 1).
     pub buffer_records: usize,
     /// Bytes of records that may be buffered (default 16 MiB). A larger record still passes, alone.
@@ -59,20 +59,20 @@ pub struct Options {
     pub prefetch_bytes: usize,
     /// How long the broker waits for records before it returns an empty fetch (default 10 ms). The end of a partition is
     /// reported one such wait after its last record. An idle reader fetches again after each wait, so the default suits readers
-    /// that stop at the end; others use [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
+    /// that stop at the end; others use [`ConsumerOptions::FOLLOW_WAIT`] or [`ConsumerOptions::RESUME_WAIT`].
     pub fetch_wait: Duration,
     /// Time limit for finding the topics (default 30 s).
     pub connect_limit: Duration,
 }
 
-impl Options {
+impl ConsumerOptions {
     /// For readers that follow a topic. New records arrive at once; only the ends of partitions are reported later.
     pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
     /// For readers that pause partitions: a resumed partition waits at most this long for its next record.
     pub const RESUME_WAIT: Duration = Duration::from_millis(250);
 }
 
-impl Default for Options {
+impl Default for ConsumerOptions {
     fn default() -> Self {
         Self {
             buffer_records: 1024,
@@ -168,7 +168,7 @@ impl Consumer {
     pub async fn assign(
         kafka: &Kafka,
         assignments: Vec<Assignment>,
-        options: &Options,
+        options: &ConsumerOptions,
     ) -> Result<Self, Error> {
         Self::open(kafka, assignments, options, Isolation::ReadCommitted, Ends::new()).await
     }
@@ -230,7 +230,7 @@ impl Consumer {
     async fn open(
         kafka: &Kafka,
         assignments: Vec<Assignment>,
-        options: &Options,
+        options: &ConsumerOptions,
         isolation: Isolation,
         ends: Ends,
     ) -> Result<Self, Error> {
@@ -322,13 +322,9 @@ pub async fn read_to_end_from(
     topic: &str,
     starts: &BTreeMap<i32, StartOffset>,
     limits: &ReadLimits<'_>,
-    mut each: impl FnMut(ConsumerRecord),
+    each: impl FnMut(ConsumerRecord),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let mut reading = ReadToEnd::begin(kafka, topic, starts, limits).await?;
-    while let Some(record) = reading.next().await? {
-        each(record);
-    }
-    Ok(reading.positions)
+    ReadToEnd::begin(kafka, topic, starts, limits).await?.drain(each).await
 }
 
 /// [`read_to_end_from`] record by record, for callers that need time between records: the buffer is bounded, and fetching
@@ -391,7 +387,7 @@ impl ReadToEnd {
             None
         } else {
             let connect_limit = end.saturating_duration_since(Instant::now());
-            let options = Options { connect_limit, ..Options::default() };
+            let options = ConsumerOptions { connect_limit, ..ConsumerOptions::default() };
             let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, isolation, ends)).await;
             Some(opened.unwrap_or_else(|_| Err(late.clone()))?)
         };
@@ -416,6 +412,14 @@ impl ReadToEnd {
             }
         }
         Ok(None)
+    }
+
+    /// Passes the remaining records to `each`; returns how far each partition was read.
+    async fn drain(mut self, mut each: impl FnMut(ConsumerRecord)) -> Result<BTreeMap<i32, i64>, Error> {
+        while let Some(record) = self.next().await? {
+            each(record);
+        }
+        Ok(self.positions)
     }
 
     /// How far each partition has been read, once `next` has returned `None`; before that, how far it will be read at least.
@@ -506,20 +510,13 @@ pub(super) async fn read_range(
     starts: BTreeMap<TopicPartition, i64>,
     isolation: Isolation,
     limit: Duration,
-    mut each: impl FnMut(ConsumerRecord),
+    each: impl FnMut(ConsumerRecord),
 ) -> Result<(), Error> {
-    if starts.is_empty() {
-        return Ok(());
-    }
     let places: Vec<TopicPartition> = starts.keys().cloned().collect();
     let ends = ends(kafka, &places, isolation, limit);
     let starts = starts.into_iter().map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
     let action = "read partitions to their current ends".to_owned();
-    let mut reading = ReadToEnd::open(kafka, starts, isolation, ends, action, limit).await?;
-    while let Some(record) = reading.next().await? {
-        each(record);
-    }
-    Ok(())
+    ReadToEnd::open(kafka, starts, isolation, ends, action, limit).await?.drain(each).await.map(drop)
 }
 
 /// First and end offset by partition.

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use base::retry::Retry;
 
 use super::{
-    Assignment, BufferState, ConsumerEvent, ConsumerRecord, Ends, Options, Paused, StartOffset,
+    Assignment, BufferState, ConsumerEvent, ConsumerOptions, ConsumerRecord, Ends, Paused, StartOffset,
     TopicPartition,
     end_offsets::WATERMARK_LIMIT,
     query::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, serve_queued},
@@ -33,7 +33,7 @@ use super::{
 use crate::{
     Error, Kafka,
     client::Settings,
-    context::Context,
+    context::ClientCallbacks,
     error::KafkaCause,
     role::{ClientRole, FetchOptions, Isolation},
     sys,
@@ -47,7 +47,7 @@ const RECORDS_PER_TURN: usize = 64;
 /// The arguments of the thread.
 pub(super) struct ReaderArgs {
     pub(super) kafka: Kafka,
-    pub(super) options: Options,
+    pub(super) options: ConsumerOptions,
     pub(super) assignments: Vec<Assignment>,
     pub(super) paused: Paused,
     pub(super) isolation: Isolation,
@@ -130,7 +130,7 @@ fn open(args: &ReaderArgs) -> Result<Poller, Error> {
 struct AssignedPartition {
     place: TopicPartition,
     paused: Arc<AtomicBool>,
-    queue: PartitionQueue<Context>,
+    queue: PartitionQueue<ClientCallbacks>,
     /// The lowest offset the next record can have, for error messages.
     position: i64,
     /// The end before the first fetch, if it was queried. A new leader may report a lower one.

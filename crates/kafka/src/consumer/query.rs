@@ -9,10 +9,9 @@ use rdkafka::{
 
 use super::TopicPartition;
 use crate::{
-    Error, Kafka,
+    Error,
     client::{Settings, ask_until_answered, on_closing_thread},
-    context::Context,
-    role::ClientRole,
+    context::ClientCallbacks,
     sys::{self, TopicMetadata},
 };
 
@@ -21,21 +20,16 @@ const MAX_SERVED_EVENTS: usize = 10_000;
 /// Shortest timeout of a query.
 pub(super) const MIN_QUERY_TIMEOUT: Duration = Duration::from_millis(1);
 /// The client for queries and for reading.
-pub(crate) type ConsumerClient<R = ()> = BaseConsumer<Context<R>>;
+pub(crate) type ConsumerClient<R = ()> = BaseConsumer<ClientCallbacks<R>>;
 
 /// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
-pub(super) fn create(kafka: &Kafka, role: &ClientRole) -> Result<Arc<ConsumerClient>, Error> {
-    open(&Settings::new(kafka, role)?)
-}
-
-/// As [`create`], with given settings.
 pub(super) fn open(settings: &Settings) -> Result<Arc<ConsumerClient>, Error> {
     let client: Arc<ConsumerClient> = settings.create(())?;
     settings.hand_token(client.client())?;
     Ok(client)
 }
 
-/// Closes a consumer made by [`create`] after serving its queued log lines.
+/// Closes a consumer made by [`open`] after serving its queued log lines.
 pub(super) fn close(client: Arc<ConsumerClient>) {
     on_closing_thread(move || close_here(client));
 }
@@ -77,7 +71,7 @@ pub(crate) fn find_topic<R>(
     limit: Duration,
 ) -> Result<TopicMetadata, Error>
 where
-    Context<R>: ConsumerContext,
+    ClientCallbacks<R>: ConsumerContext,
 {
     known_topic(name, find_topics(client, &[name], limit)?.remove(name))
 }
@@ -96,7 +90,7 @@ pub(crate) fn find_topics<R>(
     limit: Duration,
 ) -> Result<BTreeMap<String, Result<TopicMetadata, Code>>, Error>
 where
-    Context<R>: ConsumerContext,
+    ClientCallbacks<R>: ConsumerContext,
 {
     if names.is_empty() {
         return Ok(BTreeMap::new());

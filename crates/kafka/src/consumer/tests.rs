@@ -9,14 +9,8 @@ use crate::{Producer, ProducerOptions, embedded::EmbeddedCluster};
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn record(topic: &str, partition: i32, value: &str) -> EncodedRecord {
-    EncodedRecord {
-        topic: topic.into(),
-        partition,
-        key: Bytes::from_static(b"company"),
-        value: Some(Bytes::copy_from_slice(value.as_bytes())),
-        headers: Vec::new(),
-        timestamp_ms: None,
-    }
+    let value = Bytes::copy_from_slice(value.as_bytes());
+    EncodedRecord::new(&topic.into(), partition, "company", Some(value))
 }
 
 fn from(topic: &str, partition: i32, start: StartOffset) -> Assignment {
@@ -60,7 +54,7 @@ async fn end_comes_after_all_records_of_its_partition() {
         .flat_map(|topic| [0, 1].map(|partition| from(topic, partition, StartOffset::Earliest)));
 
     let mut consumer =
-        Consumer::assign(&cluster.settings(), all.collect(), &Options::default()).await.unwrap();
+        Consumer::assign(&cluster.settings(), all.collect(), &ConsumerOptions::default()).await.unwrap();
 
     let mut seen: BTreeMap<(String, i32), i64> = BTreeMap::new();
     let mut ended = BTreeSet::new();
@@ -93,7 +87,7 @@ async fn reading_starts_at_the_assigned_offset() {
     ] {
         let assignments = vec![from("a", 1, start)];
         let mut consumer =
-            Consumer::assign(&cluster.settings(), assignments, &Options::default()).await.unwrap();
+            Consumer::assign(&cluster.settings(), assignments, &ConsumerOptions::default()).await.unwrap();
 
         assert_eq!(values(&mut consumer).await, expected, "{start:?}");
     }
@@ -103,7 +97,8 @@ async fn reading_starts_at_the_assigned_offset() {
 async fn offset_out_of_range_is_an_error_that_names_the_partition() {
     let cluster = filled(3).await;
     let assignments = vec![from("a", 0, StartOffset::Earliest), from("b", 1, StartOffset::Offset(99))];
-    let mut consumer = Consumer::assign(&cluster.settings(), assignments, &Options::default()).await.unwrap();
+    let mut consumer =
+        Consumer::assign(&cluster.settings(), assignments, &ConsumerOptions::default()).await.unwrap();
 
     let error = loop {
         match timeout(LIMIT, consumer.next()).await.unwrap() {
@@ -120,9 +115,12 @@ async fn offset_out_of_range_is_an_error_that_names_the_partition() {
 async fn missing_partition_is_named_before_reading() {
     let cluster = filled(1).await;
 
-    let partition =
-        Consumer::assign(&cluster.settings(), vec![from("a", 7, StartOffset::End)], &Options::default())
-            .await;
+    let partition = Consumer::assign(
+        &cluster.settings(),
+        vec![from("a", 7, StartOffset::End)],
+        &ConsumerOptions::default(),
+    )
+    .await;
 
     assert_eq!(partition.unwrap_err().to_string(), "find partition 7 of topic a");
 }
@@ -131,7 +129,7 @@ async fn missing_partition_is_named_before_reading() {
 async fn buffered_bytes_are_bounded() {
     let cluster = filled(500).await;
     // Keys and values of one record are 11 to 13 bytes, so the third finds the limit reached.
-    let small = Options { buffer_bytes: 20, ..Options::default() };
+    let small = ConsumerOptions { buffer_bytes: 20, ..ConsumerOptions::default() };
     let mut consumer =
         Consumer::assign(&cluster.settings(), vec![from("a", 0, StartOffset::Earliest)], &small)
             .await
@@ -155,7 +153,7 @@ async fn buffered_bytes_are_bounded() {
 async fn paused_partition_resumes_without_a_gap() {
     let cluster = filled(300).await;
     let assignments = vec![from("a", 0, StartOffset::Earliest), from("a", 1, StartOffset::Earliest)];
-    let tight = Options { buffer_records: 1, ..Options::default() };
+    let tight = ConsumerOptions { buffer_records: 1, ..ConsumerOptions::default() };
     let mut consumer = Consumer::assign(&cluster.settings(), assignments, &tight).await.unwrap();
 
     assert!(consumer.pause("a", 0));
@@ -248,7 +246,7 @@ async fn read_to_end_waits_for_its_caller() {
 #[tokio::test]
 async fn ping_fails_without_the_broker() {
     let cluster = filled(1).await;
-    let options = Options::default();
+    let options = ConsumerOptions::default();
     let consumer = Consumer::assign(&cluster.settings(), vec![from("a", 0, StartOffset::Earliest)], &options)
         .await
         .unwrap();

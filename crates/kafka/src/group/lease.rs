@@ -14,7 +14,7 @@ use rdkafka::{
 use base::boot_clock;
 
 use super::{
-    Options,
+    GroupOptions,
     ownership::{LeaseRenewal, Ownership},
     rebalance::MemberClient,
 };
@@ -29,10 +29,10 @@ const RENEWAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn run(
     client: &MemberClient,
     ownership: &Ownership,
-    options: &Options,
+    options: &GroupOptions,
     is_over: impl Fn() -> bool,
 ) {
-    let Options { topic, heartbeat, .. } = options;
+    let GroupOptions { topic, heartbeat, .. } = options;
     let mut renewing = false;
     while !is_over() {
         let Some(renewal) = ownership.next_renewal() else {

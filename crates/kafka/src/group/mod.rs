@@ -53,7 +53,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Settings of a member.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct GroupOptions {
     /// `group.id`.
     pub group: String,
     /// The topic whose partitions are assigned.
@@ -84,13 +84,13 @@ impl Membership {
     ///
     /// # Errors
     /// The client cannot be built, or the topic cannot be found in time.
-    pub async fn join(kafka: &Kafka, options: Options) -> Result<Self, Error> {
+    pub async fn join(kafka: &Kafka, options: GroupOptions) -> Result<Self, Error> {
         let (sessions, least) = REJOIN_AFTER;
         let rejoin_after = (options.session * sessions).max(least);
         Self::join_with(kafka, options, rejoin_after).await
     }
 
-    async fn join_with(kafka: &Kafka, options: Options, rejoin_after: Duration) -> Result<Self, Error> {
+    async fn join_with(kafka: &Kafka, options: GroupOptions, rejoin_after: Duration) -> Result<Self, Error> {
         let claims = ClaimWriter::new(kafka, &options.topic, &options.member)?;
         let ownership = Arc::new(Ownership::new(options.session, boot_clock::now()));
         let (slot, stop) = (poll::ClientSlot::default(), CancellationToken::new());

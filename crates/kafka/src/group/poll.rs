@@ -16,7 +16,7 @@ use base::{
 };
 
 use super::{
-    CONNECT_LIMIT, MembershipOutage, Options, lease,
+    CONNECT_LIMIT, GroupOptions, MembershipOutage, lease,
     ownership::Ownership,
     rebalance::{MemberClient, RebalanceListener},
 };
@@ -48,7 +48,7 @@ pub(super) type ClientSlot = Arc<RwLock<Option<Arc<MemberClient>>>>;
 /// The arguments of the thread.
 pub(super) struct MemberArgs {
     pub(super) kafka: Kafka,
-    pub(super) options: Options,
+    pub(super) options: GroupOptions,
     /// How long a member may be out of the group before it rejoins with a new client.
     pub(super) rejoin_after: Duration,
     pub(super) ownership: Arc<Ownership>,
@@ -254,7 +254,7 @@ fn join_again(args: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember>
 
 /// Logs an error. librdkafka continues after all of them; a repeated one is logged at debug level.
 fn report(args: &MemberArgs, error: KafkaError, last: &mut Option<Code>) {
-    let Options { group, topic, .. } = &args.options;
+    let GroupOptions { group, topic, .. } = &args.options;
     let code = KafkaCause::from(error.clone()).code();
     let error = Error::request(format!("take part in group {group}"), error);
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();

@@ -9,10 +9,10 @@ use rdkafka::{
 use tokio_util::sync::CancellationToken;
 
 use super::ownership::Ownership;
-use crate::{context::Context, sys};
+use crate::{context::ClientCallbacks, sys};
 
 /// A consumer with a rebalance listener.
-pub(super) type MemberClient = BaseConsumer<Context<RebalanceListener>>;
+pub(super) type MemberClient = BaseConsumer<ClientCallbacks<RebalanceListener>>;
 
 /// Reports assigned and revoked partitions to the ownership.
 pub(super) struct RebalanceListener {
@@ -22,7 +22,7 @@ pub(super) struct RebalanceListener {
     pub(super) replaced: CancellationToken,
 }
 
-impl ConsumerContext for Context<RebalanceListener> {
+impl ConsumerContext for ClientCallbacks<RebalanceListener> {
     fn pre_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
         let RebalanceListener { ownership, group, replaced } = &self.own;
         let Rebalance::Revoke(partitions) = rebalance else { return };

@@ -15,8 +15,8 @@ fn cluster() -> EmbeddedCluster {
 }
 
 /// A session that works with the in-process cluster.
-fn options(member: &str) -> Options {
-    Options {
+fn options(member: &str) -> GroupOptions {
+    GroupOptions {
         group: "workers".into(),
         topic: TOPIC.into(),
         session: Duration::from_millis(1500),
@@ -31,7 +31,7 @@ async fn join(cluster: &EmbeddedCluster, member: &str) -> Membership {
 
 /// For the only member of a group: a long session, which no stall can end. A second member would wait for most of it.
 async fn join_alone(cluster: &EmbeddedCluster, member: &str) -> Membership {
-    let options = Options { session: Duration::from_secs(20), ..options(member) };
+    let options = GroupOptions { session: Duration::from_secs(20), ..options(member) };
     Membership::join(&cluster.settings(), options).await.unwrap()
 }
 

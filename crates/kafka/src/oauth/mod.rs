@@ -10,10 +10,9 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
-    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -22,6 +21,7 @@ use parking_lot::Mutex;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rdkafka::client::OAuthToken;
 use serde::Deserialize;
+use tokio::time::timeout;
 use url::Url;
 
 use base::secret::Secret;
@@ -36,16 +36,41 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 /// Where tokens come from.
 #[derive(Debug, Clone)]
 pub(super) enum TokenSource {
-    /// A client-credentials grant.
-    Endpoint {
-        url: Url,
-        client_id: String,
-        client_secret: Secret,
-        scope: Option<String>,
-        ca: Option<PathBuf>,
-    },
+    Endpoint(TokenEndpoint),
     /// A file with one JWT.
     File(PathBuf),
+}
+
+/// A token endpoint, for client-credentials grants.
+#[derive(Debug, Clone)]
+pub(super) struct TokenEndpoint {
+    url: Url,
+    client_id: String,
+    client_secret: Secret,
+    scope: Option<String>,
+    ca: Option<AuthorityFile>,
+}
+
+/// A PEM file of certificate authorities. It is read once: a fetch on a mount that hangs would never end.
+#[derive(Debug, Clone)]
+struct AuthorityFile {
+    path: PathBuf,
+    found: Arc<OnceLock<Vec<reqwest::Certificate>>>,
+}
+
+impl AuthorityFile {
+    fn new(path: String) -> Self {
+        Self { path: path.into(), found: Arc::default() }
+    }
+
+    /// The certificates in the file. Reads it if no earlier call could.
+    fn authorities(&self) -> Result<&[reqwest::Certificate], String> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let read = authorities(&self.path)?;
+        Ok(self.found.get_or_init(|| read))
+    }
 }
 
 impl TokenSource {
@@ -88,7 +113,7 @@ impl TokenSource {
             }
             "https" | "http" => {
                 let missing = |key| wrong(key, "the token endpoint requires it", "set it");
-                Ok(Some(Self::Endpoint {
+                Ok(Some(Self::Endpoint(TokenEndpoint {
                     url,
                     client_id: client_id.ok_or_else(|| missing("sasl.oauthbearer.client.id"))?,
                     client_secret: client_secret
@@ -96,81 +121,75 @@ impl TokenSource {
                         .into(),
                     scope,
                     // `probe` means the system's store to librdkafka.
-                    ca: ca.filter(|path| path != "probe").map(Into::into),
-                }))
+                    ca: ca.filter(|path| path != "probe").map(AuthorityFile::new),
+                })))
             }
             _ => Err(wrong(URL, "its scheme is none of https, http and file", FORMS)),
         }
     }
 
+    /// Reads the file of certificate authorities, as librdkafka reads its own when a client is created. If it cannot be read, the
+    /// next fetch reads it and returns the error.
+    fn prepare(&self) {
+        if let Self::Endpoint(TokenEndpoint { ca: Some(ca), .. }) = self {
+            ca.authorities().ok();
+        }
+    }
+
     /// A fresh token. Blocks up to [`REQUEST_LIMIT`].
     pub(super) fn fetch(&self) -> Result<OAuthToken, Error> {
-        match self {
-            Self::File(path) => read(path).map_err(|reason| self.failed(reason)),
-            Self::Endpoint { .. } => {
-                let (answer, answered) = mpsc::sync_channel(1);
-                let source = self.clone();
-                thread::Builder::new()
-                    .name("kafka-token".into())
-                    .spawn(move || {
-                        // After the limit the receiver is gone.
-                        drop(answer.send(source.request()));
-                    })
-                    .map_err(|error| self.failed(error.to_string()))?;
-                answered
-                    .recv_timeout(REQUEST_LIMIT)
-                    .map_err(|_| self.failed(format!("no answer within {REQUEST_LIMIT:?}")))?
-                    .map_err(|reason| self.failed(reason))
-            }
-        }
+        let fetched = match self {
+            Self::File(path) => read(path),
+            Self::Endpoint(endpoint) => endpoint.fetch(),
+        };
+        fetched.map_err(|reason| {
+            let from = match self {
+                Self::Endpoint(TokenEndpoint { url, .. }) => url.origin().ascii_serialization() + url.path(),
+                Self::File(path) => path.display().to_string(),
+            };
+            Error::Token { from, reason }
+        })
     }
+}
 
-    fn request(&self) -> Result<OAuthToken, String> {
-        let Self::Endpoint { url, client_id, client_secret, scope, ca } = self else {
-            return Err("it is not an endpoint".into());
-        };
-        let mut form = vec![("grant_type", "client_credentials")];
-        if let Some(scope) = scope {
-            form.push(("scope", scope));
+impl TokenEndpoint {
+    fn fetch(&self) -> Result<OAuthToken, String> {
+        // A redirect would send the secret to an address that was not configured.
+        let mut client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        if let Some(ca) = &self.ca {
+            client = client.tls_certs_only(ca.authorities()?.iter().cloned());
         }
-        let exchange = async {
-            let mut builder = reqwest::Client::builder()
-                .timeout(REQUEST_LIMIT)
-                // A redirect would send the secret to an address that was not configured.
-                .redirect(reqwest::redirect::Policy::none());
-            if let Some(path) = ca {
-                builder = builder.tls_certs_only(authorities(path)?);
-            }
-            let client = builder.build().map_err(|error| error.to_string())?;
-            let request =
-                client.post(url.clone()).basic_auth(client_id, Some(client_secret.reveal())).form(&form);
-            let mut response = request.send().await.map_err(|error| error.without_url().to_string())?;
-            let status = response.status();
-            if !status.is_success() {
-                return Err(format!("it answered {status}"));
-            }
-            let mut body = Vec::new();
-            while let Some(chunk) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
-                if body.len() + chunk.len() > ANSWER_LIMIT {
-                    return Err(format!("its answer is longer than {ANSWER_LIMIT} bytes"));
-                }
-                body.extend_from_slice(&chunk);
-            }
-            Ok(body)
-        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let body = runtime.map_err(|error| error.to_string())?.block_on(exchange)?;
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let answered = runtime.block_on(async { timeout(REQUEST_LIMIT, self.request(client)).await });
+        // Does not wait for DNS, which may hang.
+        runtime.shutdown_background();
+        let body = answered.map_err(|_| format!("no answer within {REQUEST_LIMIT:?}"))??;
         let grant: TokenResponse = serde_json::from_slice(&body)
             .map_err(|_| "its answer is not a JSON object with access_token".to_owned())?;
-        grant.into_token(client_id)
+        grant.into_token(&self.client_id)
     }
 
-    fn failed(&self, reason: String) -> Error {
-        let from = match self {
-            Self::Endpoint { url, .. } => url.origin().ascii_serialization() + url.path(),
-            Self::File(path) => path.display().to_string(),
-        };
-        Error::Token { from, reason }
+    /// The body of a successful response.
+    async fn request(&self, client: reqwest::ClientBuilder) -> Result<Vec<u8>, String> {
+        let failed = |error: reqwest::Error| error.without_url().to_string();
+        let mut form = vec![("grant_type", "client_credentials")];
+        form.extend(self.scope.as_deref().map(|scope| ("scope", scope)));
+        let request = client.build().map_err(failed)?.post(self.url.clone());
+        let request = request.basic_auth(&self.client_id, Some(self.client_secret.reveal())).form(&form);
+        let mut response = request.send().await.map_err(failed)?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("it answered {status}"));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > ANSWER_LIMIT {
+                return Err(format!("its answer is longer than {ANSWER_LIMIT} bytes"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
     }
 }
 
@@ -191,8 +210,25 @@ struct CachedToken {
 
 opaque_debug!(CachedToken);
 
+/// The only running fetch of a client, until this is dropped: also if the fetch panics.
+struct RunningFetch<'a>(&'a AtomicBool);
+
+impl<'a> RunningFetch<'a> {
+    /// `None` if a fetch is already running.
+    fn begin(fetching: &'a AtomicBool) -> Option<Self> {
+        (!fetching.swap(true, Ordering::AcqRel)).then_some(Self(fetching))
+    }
+}
+
+impl Drop for RunningFetch<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl TokenCache {
     pub(super) fn new(source: TokenSource) -> Self {
+        source.prepare();
         Self { source, last: Mutex::default(), fetching: AtomicBool::new(false) }
     }
 
@@ -208,9 +244,7 @@ impl TokenCache {
 
     /// Fetches the next token; `None` if a fetch is already running. Blocks up to [`REQUEST_LIMIT`].
     pub(super) fn next(&self) -> Option<Result<OAuthToken, Error>> {
-        if self.fetching.swap(true, Ordering::AcqRel) {
-            return None;
-        }
+        let _running = RunningFetch::begin(&self.fetching)?;
         let fetched = self.source.fetch();
         if let Ok(token) = &fetched {
             *self.last.lock() = Some(CachedToken {
@@ -219,7 +253,6 @@ impl TokenCache {
                 lifetime_ms: token.lifetime_ms,
             });
         }
-        self.fetching.store(false, Ordering::Release);
         Some(fetched)
     }
 }

@@ -1,4 +1,4 @@
-use std::{fs, sync::Arc};
+use std::{fs, panic, sync::mpsc, thread};
 
 use axum::{Json, Router, http::HeaderMap, response::Redirect, routing::post};
 
@@ -31,13 +31,13 @@ fn serve(router: Router) -> Url {
 }
 
 fn endpoint(url: Url) -> TokenSource {
-    TokenSource::Endpoint {
+    TokenSource::Endpoint(TokenEndpoint {
         url,
         client_id: "worker".into(),
         client_secret: "hunter2".into(),
         scope: Some("kafka".into()),
         ca: None,
-    }
+    })
 }
 
 #[test]
@@ -164,4 +164,41 @@ fn cached_token_is_returned_while_the_next_is_fetched() {
     assert!(tokens.next().is_none(), "one request at a time");
     *tokens.last.lock() = Some(token(now_ms() - 1));
     assert!(tokens.current().is_none(), "it has ended");
+}
+
+#[test]
+fn fetch_that_panics_does_not_stop_later_ones() {
+    let fetching = AtomicBool::new(false);
+
+    let panicked = panic::catch_unwind(|| {
+        let _running = RunningFetch::begin(&fetching).unwrap();
+        assert!(RunningFetch::begin(&fetching).is_none(), "one at a time");
+        panic!("a bug");
+    });
+
+    assert!(panicked.is_err() && RunningFetch::begin(&fetching).is_some());
+}
+
+#[test]
+fn authorities_are_read_once_when_a_client_is_created() {
+    let directory = std::env::temp_dir().join(format!("tributary-authorities-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("ca.pem");
+    let source = |ca: &AuthorityFile| {
+        let TokenSource::Endpoint(endpoint) = endpoint(Url::parse("https://issuer/token").unwrap()) else {
+            panic!("it is an endpoint")
+        };
+        TokenSource::Endpoint(TokenEndpoint { ca: Some(ca.clone()), ..endpoint })
+    };
+    let ca = AuthorityFile::new(path.display().to_string());
+
+    // The client is created all the same; the fetch returns the error.
+    let tokens = TokenCache::new(source(&ca));
+    let error = tokens.next().unwrap().map(drop).unwrap_err().to_string();
+    assert!(error.contains("ca.pem must be a PEM file of certificates"), "{error}");
+    fs::write(&path, "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n").unwrap();
+    TokenCache::new(source(&ca));
+    fs::remove_dir_all(&directory).unwrap();
+
+    assert_eq!(ca.authorities().map(<[_]>::len), Ok(1));
 }

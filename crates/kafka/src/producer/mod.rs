@@ -34,8 +34,8 @@ use model::EncodedRecord;
 use crate::Kafka;
 use crate::{
     Error, Persisted,
-    client::{Settings, ask_until_answered, blocking, on_closing_thread},
-    context::{Context, purge_everything},
+    client::{Settings, ask_until_answered, blocking},
+    context::{ClientCallbacks, purge_everything},
     poll_thread::PolledProducer,
     role::ClientRole,
     sys,
@@ -43,40 +43,39 @@ use crate::{
 
 /// Limits of a producer.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ProducerOptions {
     /// Bytes of records that may be queued (default 64 MiB); above it [`Producer::send`] returns records.
     pub queue_bytes: usize,
 }
 
-impl Default for Options {
+impl Default for ProducerOptions {
     fn default() -> Self {
         Self { queue_bytes: 64 << 20 }
     }
 }
 
-type ProducerClient = PolledProducer<Context>;
+type ProducerClient = PolledProducer<ClientCallbacks>;
 
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
-    /// `None` only while the producer is being dropped.
-    inner: Option<Arc<ProducerClient>>,
+    client: Arc<ProducerClient>,
     /// Holds a token for every record without a report.
     outstanding: TaskTracker,
 }
 
 impl Producer {
     /// Creates the client; connections are made in the background.
-    pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
+    pub fn new(kafka: &Kafka, options: &ProducerOptions) -> Result<Self, Error> {
         let settings = Settings::new(kafka, &ClientRole::Producer { queue_bytes: options.queue_bytes })?;
         let outstanding = TaskTracker::new();
         // Only a closed tracker can be waited for; it still issues tokens.
         outstanding.close();
-        Ok(Self { inner: Some(settings.create(())?), outstanding })
+        Ok(Self { client: settings.create(())?, outstanding })
     }
 
     /// Connects and fetches the metadata of these topics, which would delay the first record by up to 1 s.
     pub async fn warm_up(&self, topics: Vec<String>, limit: Duration) -> Result<(), Error> {
-        let producer = Arc::clone(self.inner()?);
+        let producer = Arc::clone(&self.client);
         let fetch = move || {
             topics.iter().try_for_each(|topic| {
                 ask_until_answered(limit, |step| {
@@ -91,17 +90,13 @@ impl Producer {
     /// Queues a record without waiting. Records of one partition keep the order of these calls.
     pub fn send(&self, record: EncodedRecord) -> Result<DeliveryFuture, SendError> {
         let (sender, reported) = oneshot::channel();
-        let inner = match self.inner() {
-            Ok(inner) => inner,
-            Err(error) => return Err(SendError::new(record, error)),
-        };
-        let report = Box::new(DeliveryReport { sender, _token: self.outstanding.token() });
-        let Err((error, _)) = inner.send(base_record(&record, report)) else {
+        let report = Box::new(DeliveryReport { sender, token: self.outstanding.token() });
+        let Err((error, _)) = self.client.send(base_record(&record, report)) else {
             let (topic, partition) = (Arc::clone(&record.topic), record.partition);
             return Ok(DeliveryFuture { reported, topic, partition });
         };
         let error = Error::delivery(&record.topic, record.partition, Persisted::No, error);
-        Err(SendError::new(record, error))
+        Err(SendError { record: Box::new(record), error })
     }
 
     /// Records that were queued and not yet reported.
@@ -118,35 +113,21 @@ impl Producer {
 
     /// Drops every record that is not yet reported. Those in flight are reported as [`Persisted::Possibly`].
     pub fn purge(&self) {
-        if let Some(inner) = &self.inner {
-            inner.purge(purge_everything());
-        }
+        self.client.purge(purge_everything());
     }
 
     /// The fatal error, after which this producer sends nothing; the owner must build a new one.
     #[must_use]
     pub fn fatal(&self) -> Option<Error> {
-        let (code, reason) = self.inner.as_ref()?.client().fatal_error()?;
+        let (code, reason) = self.client.client().fatal_error()?;
         let action = format!("publish with this producer ({reason})");
         // The code alone may look harmless, so the error gets the code Fatal.
         tracing::debug!(?code, reason, "producer failed fatally");
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
-
-    fn inner(&self) -> Result<&Arc<ProducerClient>, Error> {
-        self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
-    }
 }
 
 opaque_debug!(Producer);
-
-impl Drop for Producer {
-    fn drop(&mut self) {
-        let Some(inner) = self.inner.take() else { return };
-        // Closing waits for the poll thread and for reports, so not on the caller's thread.
-        on_closing_thread(move || drop(inner));
-    }
-}
 
 /// All in-sync replicas have the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,12 +172,6 @@ pub struct SendError {
     pub error: Error,
 }
 
-impl SendError {
-    fn new(record: EncodedRecord, error: Error) -> Self {
-        Self { record: Box::new(record), error }
-    }
-}
-
 /// The record for librdkafka, which copies key and value; headers are copied here.
 pub(super) fn base_record<D: rdkafka::IntoOpaque>(
     record: &EncodedRecord,
@@ -225,15 +200,18 @@ pub(super) fn base_record<D: rdkafka::IntoOpaque>(
 pub(super) struct DeliveryReport {
     sender: oneshot::Sender<Result<Ack, Error>>,
     /// Counts the record as outstanding for as long as it exists.
-    _token: TaskTrackerToken,
+    token: TaskTrackerToken,
 }
 
-impl ProducerContext for Context {
+impl ProducerContext for ClientCallbacks {
     type DeliveryOpaque = Box<DeliveryReport>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, report: Box<DeliveryReport>) {
+        let DeliveryReport { sender, token } = *report;
+        // Before the caller knows: it may count outstanding records then.
+        drop(token);
         // The caller may have dropped its future.
-        report.sender.send(outcome(result)).ok();
+        sender.send(outcome(result)).ok();
     }
 }
 

@@ -24,7 +24,7 @@ fn record(partition: i32, value: impl Into<Bytes>) -> EncodedRecord {
 fn cluster() -> (EmbeddedCluster, Producer) {
     let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 2).unwrap();
-    let producer = Producer::new(&cluster.settings(), &Options::default()).unwrap();
+    let producer = Producer::new(&cluster.settings(), &ProducerOptions::default()).unwrap();
     (cluster, producer)
 }
 
@@ -89,7 +89,7 @@ async fn fatal_failure_ends_every_open_delivery() {
         let queued = producer.send(record(0, "behind it")).unwrap();
         tokio::time::sleep(Duration::from_millis(patience)).await;
 
-        sys::fail_fatally(producer.inner().unwrap().client());
+        sys::fail_fatally(producer.client.client());
 
         let on_the_wire = timeout(LIMIT, on_the_wire).await.unwrap().unwrap_err();
         timeout(LIMIT, queued).await.unwrap().unwrap_err();
@@ -107,7 +107,7 @@ async fn full_queue_returns_the_record_for_a_retry() {
     let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 1).unwrap();
     cluster.set_reachable(false).unwrap();
-    let producer = Producer::new(&cluster.settings(), &Options { queue_bytes: 16 << 10 }).unwrap();
+    let producer = Producer::new(&cluster.settings(), &ProducerOptions { queue_bytes: 16 << 10 }).unwrap();
 
     let refused = (0..100).find_map(|_| producer.send(record(0, vec![7; 1000])).err()).unwrap();
 

@@ -175,7 +175,7 @@ impl<'a, S: TableState> TableReader<'a, S> {
                 let mut contents = self.shared.contents.write();
                 records.iter().for_each(|record| contents.apply(record));
                 drop(contents);
-                self.publish();
+                self.publish(false);
             }
             return false;
         };
@@ -187,14 +187,18 @@ impl<'a, S: TableState> TableReader<'a, S> {
         if let Some((contents, _)) = self.aside.take() {
             *self.shared.contents.write() = contents;
         }
-        self.publish();
+        self.publish(true);
         true
     }
 
-    fn publish(&self) {
+    fn publish(&self, is_rebuilt: bool) {
         self.shared.progress.send_modify(|progress| {
             progress.caught_up = true;
             progress.positions.clone_from(&self.positions);
+            if is_rebuilt {
+                progress.ends.clear();
+                progress.rebuilds += 1;
+            }
         });
         self.shared.changes.send_modify(|changes| *changes += 1);
     }

@@ -179,7 +179,7 @@ impl<S: TableState> Table<S> {
             kafka: kafka.clone(),
             topic: topic.into(),
             contents: RwLock::new(TableContents::new(blank)),
-            progress: watch::Sender::new(ReadProgress { caught_up: false, positions }),
+            progress: watch::Sender::new(ReadProgress { positions, ..ReadProgress::default() }),
             changes: watch::Sender::new(0),
             heard: Mutex::new(Instant::now()),
         });
@@ -270,7 +270,8 @@ impl<S: TableState> Table<S> {
     /// Waits until everything committed before the call has been read.
     ///
     /// The end offset of a partition cannot be waited for: transaction markers and compaction leave holes before it. So another
-    /// consumer reads from this one's position to the end and returns the offset of the last actual record.
+    /// consumer reads from this one's position, or from where the last call ended, and returns the offset of the last actual
+    /// record. If nothing was written since the last call, there is no consumer.
     ///
     /// # Errors
     /// The broker did not answer, or the records did not arrive, within the limit.
@@ -292,18 +293,24 @@ impl<S: TableState> Table<S> {
         let read = async {
             // The first read may have ended before the call.
             self.caught_up().await;
-            let mut positions = self.shared.progress.borrow().positions.clone();
-            positions.retain(|partition, _| partitions.contains(partition));
-            let last = match self.last_from(&positions, limits).await {
+            let (starts, rebuilds) = {
+                let progress = self.shared.progress.borrow();
+                (progress.starts(partitions), progress.rebuilds)
+            };
+            let (last, ends) = match self.last_from(&starts, limits).await {
                 // The log was truncated past our position.
                 Err(Error::OffsetOutOfRange { .. }) => {
-                    let start = positions.into_keys().map(|partition| (partition, None)).collect();
+                    self.note(|progress| {
+                        progress.ends.retain(|partition, _| !starts.contains_key(partition))
+                    });
+                    let start = starts.into_keys().map(|partition| (partition, None)).collect();
                     self.last_from(&start, limits).await?
                 }
                 other => other?,
             };
             self.progressed(|progress| last.iter().all(|(one, offset)| progress.is_past(*one, *offset)))
                 .await;
+            self.note(|progress| progress.reach(ends, rebuilds));
             Ok(())
         };
         let action = || format!("read {} to the end", self.shared.topic);
@@ -360,25 +367,31 @@ impl<S: TableState> Table<S> {
         (silent > SILENT_AFTER).then_some(silent)
     }
 
-    /// The offset of the last record of each partition, if there is one after its position.
+    /// The offset of the last record of each partition, if there is one after its start, and the end of each partition.
     async fn last_from(
         &self,
-        positions: &BTreeMap<i32, Option<i64>>,
+        starts: &BTreeMap<i32, Option<i64>>,
         limits: ReadLimits<'_>,
-    ) -> Result<BTreeMap<i32, i64>, Error> {
-        let starts = positions
+    ) -> Result<(BTreeMap<i32, i64>, BTreeMap<i32, i64>), Error> {
+        let starts = starts
             .iter()
-            .map(|(partition, position)| {
-                (*partition, position.map_or(StartOffset::Earliest, StartOffset::Offset))
-            })
+            .map(|(partition, start)| (*partition, start.map_or(StartOffset::Earliest, StartOffset::Offset)))
             .collect();
         let mut last = BTreeMap::new();
         let each = |record: ConsumerRecord| {
             last.insert(record.partition, record.offset);
         };
         let SharedTable { kafka, topic, .. } = &*self.shared;
-        read_to_end_from(kafka, topic, &starts, &limits, each).await?;
-        Ok(last)
+        let ends = read_to_end_from(kafka, topic, &starts, &limits, each).await?;
+        Ok((last, ends))
+    }
+
+    /// Changes the progress without waking those who wait for records.
+    fn note(&self, change: impl FnOnce(&mut ReadProgress)) {
+        self.shared.progress.send_if_modified(|progress| {
+            change(progress);
+            false
+        });
     }
 
     async fn progressed(&self, wanted: impl FnMut(&ReadProgress) -> bool) {
@@ -399,14 +412,36 @@ struct SharedTable<S> {
     heard: Mutex<Instant>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct ReadProgress {
     caught_up: bool,
     /// The offset after the last record read, by partition; `None` before the first.
     positions: BTreeMap<i32, Option<i64>>,
+    /// Ends up to which every record is in the state, by partition. Transaction markers put them after the positions.
+    ends: BTreeMap<i32, i64>,
+    /// How often the state was replaced.
+    rebuilds: u64,
 }
 
 impl ReadProgress {
+    /// Where a read to the end of these partitions starts; `None` at the first record.
+    fn starts(&self, partitions: &[i32]) -> BTreeMap<i32, Option<i64>> {
+        let known = self.positions.iter().filter(|(partition, _)| partitions.contains(partition));
+        known.map(|(one, position)| (*one, (*position).max(self.ends.get(one).copied()))).collect()
+    }
+
+    /// Notes the ends that a read has reached, unless the state was replaced since its start: the new state may be that of
+    /// another topic with the same name.
+    fn reach(&mut self, ends: BTreeMap<i32, i64>, rebuilds: u64) {
+        if self.rebuilds != rebuilds {
+            return;
+        }
+        for (partition, end) in ends {
+            let known = self.ends.entry(partition).or_insert(end);
+            *known = end.max(*known);
+        }
+    }
+
     fn is_past(&self, partition: i32, offset: i64) -> bool {
         self.positions.get(&partition).copied().flatten().is_some_and(|position| position > offset)
     }

@@ -18,17 +18,16 @@
 //!
 //! On failure nothing is in the topic, unless [`WriteError::Kafka`] says that the outcome is unknown.
 
-use std::{
-    convert::Infallible,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use base::retry::{Backoff, BackoffPolicy, Retry};
+use base::{
+    random,
+    retry::{Backoff, BackoffPolicy, Retry},
+};
 use model::EncodedRecord;
 
 use super::{Table, TableState, WriteMark};
@@ -229,7 +228,7 @@ impl<S: TableState> FencedWriter<S> {
         end: Instant,
         decide: impl Fn(&S) -> Result<(T, Vec<EncodedRecord>), R>,
     ) -> Result<T, WriteError<R>> {
-        let mut backoff = Backoff::new(WRITE_BACKOFF, seed());
+        let mut backoff = Backoff::new(WRITE_BACKOFF, random_number());
         let mut unknown = None;
         let mut last: Option<Error> = None;
         *self.trouble.lock() = None;
@@ -371,7 +370,7 @@ impl<S: TableState> FencedWriter<S> {
         let written =
             async { while self.table.last_write() == self.newest && changes.changed().await.is_ok() {} };
         timeout(wait.max(RIVAL_WAIT).min(left(end)), written).await.ok();
-        sleep(MAX_RIVAL_JITTER.mul_f64(jitter())).await;
+        sleep(MAX_RIVAL_JITTER.mul_f64(random_number() as f64 / u64::MAX as f64)).await;
     }
 
     /// Whether a retry cannot help.
@@ -396,14 +395,7 @@ fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-/// Random seed that differs between processes started at the same moment.
-fn seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    (now as u64).rotate_left(32) ^ u64::from(std::process::id())
-}
-
-/// A random number between 0 and 1.
-fn jitter() -> f64 {
-    let mixed = seed().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    mixed as f64 / f64::from(u32::MAX)
+/// A number that differs between processes started at the same moment; 0 if the system has no random numbers.
+fn random_number() -> u64 {
+    random::bytes().map_or(0, u64::from_le_bytes)
 }

@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,7 +27,7 @@ use crate::{
     Error, TopicMismatch,
     client::{Settings, blocking, on_closing_thread},
     consumer::{self, find_topics},
-    context::Context,
+    context::ClientCallbacks,
     embedded::EmbeddedCluster,
     role::ClientRole,
     sys::TopicMetadata,
@@ -55,7 +56,7 @@ pub struct TopicSpec {
     pub replication_factor: i32,
     /// Its cleanup policy, exactly: `compact,delete` would lose keys, and `compact` events.
     pub cleanup: Cleanup,
-    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`](crate::MIN_MAX_MESSAGE_BYTES).
+    /// The least `max.message.bytes` it may have; see [`MIN_MAX_MESSAGE_BYTES`](crate::MIN_MAX_MESSAGE_BYTES).
     pub min_message_bytes: u64,
     /// Further topic settings. Only used when the topic is created; later they are the operator's.
     pub configs: BTreeMap<String, String>,
@@ -80,7 +81,7 @@ impl Admin {
         while !missing.is_empty() {
             // The controller may know topics that this broker does not know yet: verify them before creating any.
             let mut awaited = match self {
-                Self::Real(_) => session.create(&missing, CreateMode::Check).await?,
+                Self::Real(_) => session.create(&missing, options().validate_only(true)).await?,
                 Self::Embedded(_) => Vec::new(),
             };
             if awaited.is_empty() {
@@ -120,10 +121,10 @@ impl Admin {
     ) -> Result<Vec<&'a TopicSpec>, Error> {
         let found = session.find(specs.iter().map(|spec| spec.name.clone()).collect()).await?;
         let counts = partition_counts(found);
-        let (existing_topic, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
+        let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
             specs.iter().partition(|spec| counts.contains_key(&spec.name));
-        let servers = self.bootstrap_servers();
-        let mut mismatches: Vec<TopicMismatch> = existing_topic
+        let servers = &session.kafka.bootstrap_servers;
+        let mut mismatches: Vec<TopicMismatch> = existing
             .iter()
             .filter(|spec| !spec.may_grow)
             .filter_map(|spec| {
@@ -131,8 +132,8 @@ impl Admin {
                 partition_mismatch(servers, &spec.name, spec.partitions, found)
             })
             .collect();
-        if let (Self::Real(_), false) = (self, existing_topic.is_empty()) {
-            mismatches.extend(session.setting_mismatches(servers, &existing_topic).await?);
+        if let (Self::Real(_), false) = (self, existing.is_empty()) {
+            mismatches.extend(session.setting_mismatches(&existing).await?);
         }
         if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
     }
@@ -164,12 +165,12 @@ impl Admin {
     /// The partition count that the existing ones of these topics share, `None` if none exists. A new topic must get the same
     /// count, so a different `wanted` count is refused.
     pub async fn common_partitions(&self, names: &[&str], wanted: Option<i32>) -> Result<Option<i32>, Error> {
-        agreed_partitions(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
+        agreed_partitions(&self.kafka().bootstrap_servers, &self.partition_counts(names).await?, wanted)
     }
 
     async fn create(&self, session: &AdminSession, missing: &[&TopicSpec]) -> Result<(), Error> {
         let cluster = match self {
-            Self::Real(_) => return session.create(missing, CreateMode::Now).await.map(drop),
+            Self::Real(_) => return session.create(missing, options()).await.map(drop),
             Self::Embedded(cluster) => cluster,
         };
         for spec in missing {
@@ -187,28 +188,13 @@ impl Admin {
             Self::Embedded(cluster) => cluster.settings(),
         }
     }
-
-    fn bootstrap_servers(&self) -> &str {
-        match self {
-            Self::Real(kafka) => &kafka.bootstrap_servers,
-            Self::Embedded(cluster) => cluster.bootstrap_servers(),
-        }
-    }
-}
-
-/// What a request to create topics does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CreateMode {
-    /// Only validate.
-    Check,
-    Now,
 }
 
 /// The clients of one operation.
 struct AdminSession {
     kafka: Kafka,
     /// Created on first use. It is not kept longer, because its log queue is not polled and would grow.
-    admin: OnceCell<Arc<AdminClient<Context>>>,
+    admin: OnceCell<Arc<AdminClient<ClientCallbacks>>>,
 }
 
 impl AdminSession {
@@ -216,11 +202,11 @@ impl AdminSession {
         Self { kafka: admin.kafka(), admin: OnceCell::new() }
     }
 
-    async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
+    async fn admin(&self) -> Result<Arc<AdminClient<ClientCallbacks>>, Error> {
         let kafka = self.kafka.clone();
         let open = move || {
             let settings = Settings::new(&kafka, &ClientRole::Admin)?;
-            let admin: Arc<AdminClient<Context>> = settings.create(())?;
+            let admin: Arc<AdminClient<ClientCallbacks>> = settings.create(())?;
             // librdkafka requests a token through the client's queue, which is not polled.
             settings.hand_token(admin.inner())?;
             Ok(admin)
@@ -240,36 +226,35 @@ impl AdminSession {
             let found = consumer::ask(&kafka, &ClientRole::Admin, |client| {
                 find_topics(client, &names, REQUEST_LIMIT)
             })?;
-            let existing_topic = found
+            let existing = found
                 .into_iter()
                 .map(|(name, found)| Ok(existing_topic(&name, found)?.map(|found| (name, found))));
-            existing_topic.filter_map(Result::transpose).collect()
+            existing.filter_map(Result::transpose).collect()
         };
         blocking("find topics", find_all).await?
     }
 
-    /// Creates topics, or checks that they could be created. Returns those that already exist.
-    async fn create(&self, missing: &[&TopicSpec], create: CreateMode) -> Result<Vec<String>, Error> {
+    /// Creates topics, or checks that they could be created if the options say so. Returns those that already exist.
+    async fn create(&self, missing: &[&TopicSpec], options: AdminOptions) -> Result<Vec<String>, Error> {
         let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
         let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
-        let options =
-            options().operation_timeout(Some(REQUEST_LIMIT)).validate_only(create == CreateMode::Check);
+        let options = options.operation_timeout(Some(REQUEST_LIMIT));
         let created = self.admin().await?.create_topics(&topics, &options).await;
         let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
-        let mut existing_topic = Vec::new();
+        let mut existing = Vec::new();
         for result in results {
             match result {
                 Ok(_) => {}
-                Err((topic, Code::TopicAlreadyExists)) => existing_topic.push(topic),
+                Err((topic, Code::TopicAlreadyExists)) => existing.push(topic),
                 Err((topic, code)) => {
-                    let described_spec =
-                        missing.iter().find(|spec| spec.name == topic).map(|spec| described_spec(spec));
-                    let action = format!("create topic {topic} {}", described_spec.unwrap_or_default());
+                    let spec = missing.iter().find(|spec| spec.name == topic);
+                    let settings = spec.map(|spec| described_spec(spec)).unwrap_or_default();
+                    let action = format!("create topic {topic} {settings}");
                     return Err(Error::request(action, KafkaError::AdminOp(code)));
                 }
             }
         }
-        Ok(existing_topic)
+        Ok(existing)
     }
 
     /// Waits until each of these topics is known and all its partitions have leaders.
@@ -290,17 +275,14 @@ impl AdminSession {
     }
 
     /// Compares the settings of existing topics with the required ones.
-    async fn setting_mismatches(
-        &self,
-        servers: &str,
-        specs: &[&TopicSpec],
-    ) -> Result<Vec<TopicMismatch>, Error> {
+    async fn setting_mismatches(&self, specs: &[&TopicSpec]) -> Result<Vec<TopicMismatch>, Error> {
         let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
-        let described_spec = self.admin().await?.describe_configs(&resources, &options()).await;
-        let results = described_spec.map_err(|error| Error::request(action(), error))?;
+        let described = self.admin().await?.describe_configs(&resources, &options()).await;
+        let results = described.map_err(|error| Error::request(action(), error))?;
+        let servers = &self.kafka.bootstrap_servers;
         let mut mismatches = Vec::new();
         for (spec, result) in specs.iter().zip(results) {
             let action = || format!("read the settings of topic {}", spec.name);
@@ -394,31 +376,30 @@ fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Opt
 }
 
 fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<TopicMismatch> {
-    let wanted = format!("cleanup.policy={}", spec.cleanup.policy());
-    (found.trim() != spec.cleanup.policy())
-        .then(|| setting_mismatch(servers, spec, format!("cleanup.policy={found}"), wanted.clone(), &wanted))
+    let wanted = spec.cleanup.policy();
+    (found.trim() != wanted).then(|| setting_mismatch(servers, spec, "cleanup.policy", found, "", wanted))
 }
 
 fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<TopicMismatch> {
     let (found, least) = (found?, spec.min_message_bytes);
-    let wanted = format!("max.message.bytes={least}");
-    let at_least = format!("at least {wanted}");
-    (found < least)
-        .then(|| setting_mismatch(servers, spec, format!("max.message.bytes={found}"), at_least, &wanted))
+    (found < least).then(|| setting_mismatch(servers, spec, "max.message.bytes", found, "at least ", least))
 }
 
-fn setting_mismatch(
+/// `relation` stands before the wanted value.
+fn setting_mismatch<T: fmt::Display>(
     servers: &str,
     spec: &TopicSpec,
-    found: String,
-    wanted: String,
-    setting: &str,
+    key: &str,
+    found: T,
+    relation: &str,
+    wanted: T,
 ) -> TopicMismatch {
     let topic = spec.name.clone();
     let remedy = format!(
         "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} \
-         --add-config {setting}"
+         --add-config {key}={wanted}"
     );
+    let (found, wanted) = (format!("{key}={found}"), format!("{relation}{key}={wanted}"));
     TopicMismatch { topic, found, wanted, remedy }
 }
 

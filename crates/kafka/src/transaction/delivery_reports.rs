@@ -9,7 +9,7 @@ use rdkafka::{
 };
 
 use super::CommittedBatch;
-use crate::{Error, context::Context, producer::outcome};
+use crate::{Error, context::ClientCallbacks, producer::outcome};
 
 /// Reports of the current batch.
 #[derive(Default)]
@@ -114,7 +114,7 @@ impl DeliveryReports {
     }
 }
 
-impl ProducerContext for Context<DeliveryReports> {
+impl ProducerContext for ClientCallbacks<DeliveryReports> {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, report: &DeliveryResult<'_>, batch: usize) {

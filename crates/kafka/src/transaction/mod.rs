@@ -62,7 +62,7 @@ pub type CommitHook = Arc<dyn Fn() + Send + Sync>;
 
 /// Limits of shard producers.
 #[derive(Clone)]
-pub struct Options {
+pub struct TransactionOptions {
     /// Bytes of records one producer may queue (default 40 MiB, so that the largest record fits). A larger batch is sent in
     /// parts, still as one transaction.
     pub queue_bytes: usize,
@@ -81,7 +81,7 @@ pub struct Options {
     pub before_commit: Option<CommitHook>,
 }
 
-impl Default for Options {
+impl Default for TransactionOptions {
     fn default() -> Self {
         Self {
             queue_bytes: MAX_RECORD_BYTES + (8 << 20),
@@ -95,20 +95,20 @@ impl Default for Options {
     }
 }
 
-opaque_debug!(Options);
+opaque_debug!(TransactionOptions);
 
 /// Creates the shard producers of a worker.
 #[derive(Debug, Clone)]
 pub struct ShardProducers {
     kafka: Kafka,
-    options: Options,
+    options: TransactionOptions,
     inits: Arc<Semaphore>,
 }
 
 impl ShardProducers {
     /// For all shards of this worker.
     #[must_use]
-    pub fn new(kafka: Kafka, options: Options) -> Self {
+    pub fn new(kafka: Kafka, options: TransactionOptions) -> Self {
         let inits = Arc::new(Semaphore::new(options.concurrent_inits.max(1)));
         Self { kafka, options, inits }
     }

@@ -1,6 +1,7 @@
 //! The thread of one shard producer, which runs its blocking calls one after the other.
 //!
-//! The thread ends and closes its client when the handle is dropped, unless a call hangs.
+//! The thread ends when the handle is dropped, unless a call hangs. The client is then closed by the thread that polls it, which
+//! may take until the end of its poll ([`PolledProducer`]).
 
 use std::{
     sync::{
@@ -22,11 +23,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use base::failpoint;
 use model::EncodedRecord;
 
-use super::{CommitHook, CommittedBatch, Options, delivery_reports::DeliveryReports};
+use super::{CommitHook, CommittedBatch, TransactionOptions, delivery_reports::DeliveryReports};
 use crate::{
     Error, Kafka, Persisted,
     client::{Settings, start_thread},
-    context::Context,
+    context::ClientCallbacks,
     error::KafkaCause,
     poll_thread::PolledProducer,
     producer::base_record,
@@ -85,7 +86,7 @@ impl ProducerThread {
     /// stopped waiting.
     pub(super) async fn start(
         kafka: &Kafka,
-        options: &Options,
+        options: &TransactionOptions,
         transactional_id: &Arc<str>,
         turn: OwnedSemaphorePermit,
     ) -> Result<Self, Error> {
@@ -139,14 +140,18 @@ impl ProducerThread {
 }
 
 struct BatchWriter {
-    producer: Arc<PolledProducer<Context<DeliveryReports>>>,
+    producer: Arc<PolledProducer<ClientCallbacks<DeliveryReports>>>,
     transactional_id: Arc<str>,
     report_limit: Duration,
     before_commit: Option<CommitHook>,
 }
 
 impl BatchWriter {
-    fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
+    fn init(
+        settings: &Settings,
+        options: &TransactionOptions,
+        transactional_id: Arc<str>,
+    ) -> Result<Self, Error> {
         let shard = Self {
             producer: settings.create(DeliveryReports::default())?,
             transactional_id,

@@ -16,14 +16,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_secs(8);
 
 fn record(value: impl Into<Bytes>) -> EncodedRecord {
-    EncodedRecord {
-        topic: "records".into(),
-        partition: 0,
-        key: Bytes::from_static(b"company/1"),
-        value: Some(value.into()),
-        headers: Vec::new(),
-        timestamp_ms: None,
-    }
+    EncodedRecord::new(&"records".into(), 0, "company/1", Some(value.into()))
 }
 
 fn cluster() -> EmbeddedCluster {
@@ -46,7 +39,7 @@ fn owned() -> Lease {
 #[tokio::test]
 async fn commit_returns_the_offset_after_the_batch() {
     let cluster = cluster();
-    let shards = ShardProducers::new(cluster.settings(), Options::default());
+    let shards = ShardProducers::new(cluster.settings(), TransactionOptions::default());
     let mut producer = shards.take("shard-0", owned()).await.unwrap();
 
     let first = producer.commit(vec![record("1"), record("2")]).await.unwrap();
@@ -67,7 +60,7 @@ async fn commit_returns_the_offset_after_the_batch() {
 #[tokio::test]
 async fn batch_larger_than_the_queue_is_sent_in_parts() {
     let cluster = cluster();
-    let options = Options { queue_bytes: 16 << 10, ..Options::default() };
+    let options = TransactionOptions { queue_bytes: 16 << 10, ..TransactionOptions::default() };
     let mut producer =
         ShardProducers::new(cluster.settings(), options).take("shard-0", owned()).await.unwrap();
 
@@ -80,8 +73,10 @@ async fn batch_larger_than_the_queue_is_sent_in_parts() {
 #[tokio::test]
 async fn record_that_never_fits_aborts_only_its_batch() {
     let cluster = cluster();
-    let mut producer =
-        ShardProducers::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
+    let mut producer = ShardProducers::new(cluster.settings(), TransactionOptions::default())
+        .take("s", owned())
+        .await
+        .unwrap();
 
     let batch = vec![record("1"), record(vec![0; crate::MAX_RECORD_BYTES])];
     let failure = timeout(SOON, producer.commit(batch)).await.unwrap().unwrap_err();
@@ -107,8 +102,11 @@ fn gate() -> (CommitHook, mpsc::Receiver<()>, mpsc::Sender<()>) {
 async fn producer_is_rebuilt_after_a_batch_hangs_past_the_watchdog() {
     let cluster = cluster();
     let (hook, _at, go) = gate();
-    let options =
-        Options { before_commit: Some(hook), watchdog: Duration::from_millis(300), ..Options::default() };
+    let options = TransactionOptions {
+        before_commit: Some(hook),
+        watchdog: Duration::from_millis(300),
+        ..TransactionOptions::default()
+    };
     let mut producer = ShardProducers::new(cluster.settings(), options).take("s", owned()).await.unwrap();
 
     let failure = producer.commit(vec![record("1")]).await.unwrap_err();
@@ -125,7 +123,7 @@ async fn producer_is_rebuilt_after_a_batch_hangs_past_the_watchdog() {
 async fn commit_after_a_dropped_one_reports_an_unknown_outcome() {
     let cluster = cluster();
     let (hook, at, go) = gate();
-    let options = Options { before_commit: Some(hook), ..Options::default() };
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
     let mut producer = ShardProducers::new(cluster.settings(), options).take("s", owned()).await.unwrap();
     let waited = timeout(Duration::from_millis(300), producer.commit(vec![record("1")])).await;
     assert!(waited.is_err());
@@ -142,7 +140,8 @@ async fn commit_after_a_dropped_one_reports_an_unknown_outcome() {
 #[tokio::test]
 async fn without_a_lease_no_producer_is_rebuilt() {
     let cluster = cluster();
-    let options = Options { watchdog: Duration::from_millis(300), ..Options::default() };
+    let options =
+        TransactionOptions { watchdog: Duration::from_millis(300), ..TransactionOptions::default() };
     let leased = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&leased);
     let lease: Lease = Arc::new(move || asked.load(Ordering::Acquire));
@@ -163,8 +162,10 @@ async fn without_a_lease_no_producer_is_rebuilt() {
 #[tokio::test]
 async fn empty_batch_does_nothing() {
     let cluster = cluster();
-    let mut producer =
-        ShardProducers::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
+    let mut producer = ShardProducers::new(cluster.settings(), TransactionOptions::default())
+        .take("s", owned())
+        .await
+        .unwrap();
     cluster.set_reachable(false).unwrap();
 
     producer.commit(Vec::new()).await.unwrap();
@@ -173,7 +174,7 @@ async fn empty_batch_does_nothing() {
 #[tokio::test]
 async fn shard_is_not_taken_after_its_lease_has_ended() {
     let cluster = cluster();
-    let shards = ShardProducers::new(cluster.settings(), Options::default());
+    let shards = ShardProducers::new(cluster.settings(), TransactionOptions::default());
     // Ended before the turn came, and ended while the id was initialized.
     for answers in [0, 1] {
         let asked = std::sync::atomic::AtomicUsize::new(0);
@@ -190,8 +191,10 @@ async fn shard_is_not_taken_after_its_lease_has_ended() {
 async fn dropped_take_keeps_its_turn_until_it_is_initialized() {
     let cluster = cluster();
     cluster.set_reachable(false).unwrap();
-    let shards =
-        ShardProducers::new(cluster.settings(), Options { concurrent_inits: 1, ..Options::default() });
+    let shards = ShardProducers::new(
+        cluster.settings(),
+        TransactionOptions { concurrent_inits: 1, ..TransactionOptions::default() },
+    );
 
     let dropped = timeout(Duration::from_millis(200), shards.take("shard-0", owned())).await;
 

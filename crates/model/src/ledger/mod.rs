@@ -31,9 +31,12 @@ mod target;
 pub use difference::Difference;
 pub use gap::{Gap, GapAccepted, GapCause, GapState, Repair, RepairState};
 pub use receiver::{Acknowledge, DeliveryInterval, DeliveryIntervals, Echo, ReceiverReport, Traffic};
-pub use run::{DesiredRunState, ListProgress, Run, RunCommand, RunKind, RunProgress, ShardState};
+pub use run::{
+    DesiredRunState, ListComparison, ListCounts, ListProgress, Run, RunCommand, RunKind, RunProgress,
+    RunWork, ShardRun, ShardState, ShardTimes, Verification,
+};
 pub use subscription::{
     HistoryEntry, Nonce, StreamStart, Subscription, SubscriptionCommand, SubscriptionCommandDone,
-    SubscriptionPhase, TargetStart,
+    SubscriptionPhase, SubscriptionRegistration, SubscriptionTimes, TargetStart,
 };
 pub use target::{Fingerprint, Target};

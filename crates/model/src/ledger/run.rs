@@ -4,7 +4,10 @@
 //! changes; the command; and the progress of each shard. The end of a run is not written: a run ends when every shard reports
 //! that it has finished.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter::Sum,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,16 +35,24 @@ pub struct Run {
     /// Whether to read only the payroll companies that changed since the last certified run.
     #[serde(default)]
     pub incremental: bool,
-    /// Most rows compared per list; all if `None`. Only for a verification.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sample: Option<u32>,
-    /// Whether differences are repaired by publishing the source's records, where possible. Only for a verification.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub repair: bool,
+    /// How to compare, for a verification.
+    #[serde(flatten)]
+    pub verification: Verification,
     /// What requested it: `initial`, `schedule`, a gap, `rest`.
     pub requested_by: String,
     /// When.
     pub requested_at: i64,
+}
+
+/// How a verification compares lists with topics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Most rows compared per list; all if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u32>,
+    /// Whether differences are repaired by publishing the source's records, where possible.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repair: bool,
 }
 
 named! {
@@ -79,7 +90,7 @@ impl Run {
     #[must_use]
     pub fn asks_the_same(&self, other: &Self) -> bool {
         let what = |run: &Self| {
-            let how = (run.kind, run.incremental, run.sample, run.repair);
+            let how = (run.kind, run.incremental, run.verification);
             (how, run.lists.clone(), run.known.clone(), run.companies.clone())
         };
         what(self) == what(other)
@@ -124,6 +135,41 @@ impl RunCommand {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunProgress {
+    /// The shard and the run.
+    #[serde(flatten)]
+    pub of: ShardRun,
+    /// Its state.
+    pub state: ShardState,
+    /// Why it is paused, stopped, or ended incompletely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The filter for payroll, if not everything is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// When a list was last held back for a person to check, because too many records were missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub braked_at: Option<i64>,
+    /// Lists of this shard.
+    #[serde(flatten)]
+    pub lists: ListCounts,
+    /// What it has read and written.
+    #[serde(flatten)]
+    pub work: RunWork,
+    /// What it has compared.
+    #[serde(flatten)]
+    pub compared: ListComparison,
+    /// The first of the lists that are being read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub current: Vec<ListProgress>,
+    /// When it began and ended.
+    #[serde(flatten)]
+    pub times: ShardTimes,
+}
+
+/// A shard's part of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardRun {
     /// The connector.
     pub connector: String,
     /// The run.
@@ -133,35 +179,65 @@ pub struct RunProgress {
     /// When the run was requested, since an id may be reused. 0 if written by an earlier version.
     #[serde(default)]
     pub requested_at: i64,
-    /// Its state.
-    pub state: ShardState,
-    /// Why it is paused, stopped, or ended incompletely.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The filter for payroll, if not everything is read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<String>,
-    /// Known lists of this shard.
-    pub lists: u64,
+}
+
+/// The lists of a run in one shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListCounts {
+    /// Known lists.
+    #[serde(rename = "lists")]
+    pub total: u64,
     /// Finished lists.
     pub ended: u64,
     /// Finished lists that are proved complete.
     pub certified: u64,
+    /// Lists whose path the provider does not know.
+    #[serde(default)]
+    pub absent: u64,
+    /// Lists of accounts that the provider does not offer, according to its API document.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unoffered: u64,
+    /// A list of accounts was proved complete, so the provider offers them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accounts_proved: bool,
+    /// The run's list of companies was proved complete: it has every company.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub companies_proved: bool,
+}
+
+/// What a run has read and written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunWork {
     /// Requests for pages and for records that are on no page, including failed ones; a page that several shards share counts once.
     /// Excludes reads of records whose rows lack members: these go through enrichment.
     #[serde(default)]
     pub requests: u64,
-    /// When a list was last held back for a person to check, because too many records were missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub braked_at: Option<i64>,
     /// Pages read.
     pub pages: u64,
-    /// Rows of this shard on them.
+    /// Rows of the shard on them.
     pub rows: u64,
     /// Records written.
     pub published: u64,
     /// Known records that are in no list and cannot be read by id.
     pub vanished: u64,
+}
+
+impl Sum for RunWork {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            requests: sum.requests.saturating_add(one.requests),
+            pages: sum.pages.saturating_add(one.pages),
+            rows: sum.rows.saturating_add(one.rows),
+            published: sum.published.saturating_add(one.published),
+            vanished: sum.vanished.saturating_add(one.vanished),
+        })
+    }
+}
+
+/// What a run has compared with the topics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListComparison {
     /// Differences that were not repaired, by kind ([`Difference`](super::Difference)).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, u64>,
@@ -177,21 +253,12 @@ pub struct RunProgress {
     /// Pages of samples that could not be read.
     #[serde(default)]
     pub unread: u64,
-    /// Lists whose path the provider does not know.
-    #[serde(default)]
-    pub absent: u64,
-    /// Lists of accounts that the provider does not offer, according to its API document.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub unoffered: u64,
-    /// A list of accounts was proved complete, so the provider offers them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub accounts_proved: bool,
-    /// The run's list of companies was proved complete: it has every company.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub companies_proved: bool,
-    /// The first of the lists that are being read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub current: Vec<ListProgress>,
+}
+
+/// When a shard began a run and ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardTimes {
     /// When it began.
     pub started_at: i64,
     /// When this record was written.
@@ -255,48 +322,35 @@ impl RunProgress {
     #[must_use]
     pub fn new(run: &Run, shard: i32, state: ShardState, now: i64) -> Self {
         Self {
-            connector: run.connector.clone(),
-            run: run.id.clone(),
-            shard,
-            requested_at: run.requested_at,
+            of: ShardRun {
+                connector: run.connector.clone(),
+                run: run.id.clone(),
+                shard,
+                requested_at: run.requested_at,
+            },
             state,
             reason: None,
             filter: None,
-            lists: 0,
-            ended: 0,
-            certified: 0,
-            requests: 0,
             braked_at: None,
-            pages: 0,
-            rows: 0,
-            published: 0,
-            vanished: 0,
-            differences: BTreeMap::new(),
-            repaired: BTreeMap::new(),
-            contents: 0,
-            disabled: 0,
-            unread: 0,
-            absent: 0,
-            unoffered: 0,
-            accounts_proved: false,
-            companies_proved: false,
+            lists: ListCounts::default(),
+            work: RunWork::default(),
+            compared: ListComparison::default(),
             current: Vec::new(),
-            started_at: now,
-            updated_at: now,
-            ended_at: None,
+            times: ShardTimes { started_at: now, updated_at: now, ended_at: None },
         }
     }
 
     /// Whether it is of this run and not of an earlier one with the same id.
     #[must_use]
     pub fn is_of(&self, run: &Run) -> bool {
-        self.run == run.id && (self.requested_at == 0 || self.requested_at == run.requested_at)
+        let requested_at = self.of.requested_at;
+        self.of.run == run.id && (requested_at == 0 || requested_at == run.requested_at)
     }
 
     /// Its key, in the shard's partition of the state topic.
     #[must_use]
     pub fn key(&self) -> Key {
-        Self::key_of(self.shard, &self.connector, &self.run)
+        Self::key_of(self.of.shard, &self.of.connector, &self.of.run)
     }
 
     /// The key of a shard's progress.

@@ -32,6 +32,27 @@ pub struct Subscription {
     /// The provider's id, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// What the provider has registered.
+    #[serde(flatten)]
+    pub registration: SubscriptionRegistration,
+    /// Its phase.
+    pub phase: SubscriptionPhase,
+    /// Since when it has been in this phase.
+    pub since: i64,
+    /// When something last happened to it.
+    #[serde(flatten)]
+    pub times: SubscriptionTimes,
+    /// Its problem, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Its latest history, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+}
+
+/// What the provider has registered for a subscription.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriptionRegistration {
     /// `application.name`, without the nonce.
     pub application: String,
     /// Receiver address.
@@ -44,10 +65,12 @@ pub struct Subscription {
     /// Semantic names, for the accounting family.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub events: BTreeSet<String>,
-    /// Its phase.
-    pub phase: SubscriptionPhase,
-    /// Since when it has been in this phase.
-    pub since: i64,
+}
+
+/// When something happened to a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubscriptionTimes {
     /// When it was first intended.
     pub intended_at: i64,
     /// When an Acknowledge of it was last answered.
@@ -62,12 +85,20 @@ pub struct Subscription {
     /// When its last delivery was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_delivery: Option<i64>,
-    /// Its problem, as text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-    /// Its latest history, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<HistoryEntry>,
+}
+
+impl SubscriptionTimes {
+    /// Nothing has happened to it since it was intended.
+    #[must_use]
+    pub const fn intended(at: i64) -> Self {
+        Self {
+            intended_at: at,
+            acknowledged_at: None,
+            active_since: None,
+            checked_at: None,
+            last_delivery: None,
+        }
+    }
 }
 
 /// An entry of a subscription's history.
@@ -125,18 +156,16 @@ impl Subscription {
             target,
             nonce,
             id: None,
-            application: application.to_owned(),
-            url: String::new(),
-            spelled: None,
-            fingerprint,
-            events: BTreeSet::new(),
+            registration: SubscriptionRegistration {
+                application: application.to_owned(),
+                url: String::new(),
+                spelled: None,
+                fingerprint,
+                events: BTreeSet::new(),
+            },
             phase: SubscriptionPhase::Intended,
             since: now,
-            intended_at: now,
-            acknowledged_at: None,
-            active_since: None,
-            checked_at: None,
-            last_delivery: None,
+            times: SubscriptionTimes::intended(now),
             problem: None,
             history: Vec::new(),
         }
@@ -151,7 +180,7 @@ impl Subscription {
     /// Its name at the provider, by which it can be found if the response to its creation was lost.
     #[must_use]
     pub fn registered_name(&self) -> String {
-        format!("{}/{}", self.application, self.nonce)
+        format!("{}/{}", self.registration.application, self.nonce)
     }
 
     /// Enters a phase and adds a history entry.
@@ -159,8 +188,8 @@ impl Subscription {
         if self.phase != phase {
             (self.phase, self.since) = (phase, at);
         }
-        self.active_since = match phase {
-            SubscriptionPhase::Active => self.active_since.or(Some(at)),
+        self.times.active_since = match phase {
+            SubscriptionPhase::Active => self.times.active_since.or(Some(at)),
             _ => None,
         };
         self.note(at, what);
@@ -301,9 +330,9 @@ mod tests {
     fn subscription() -> Subscription {
         let target = Target::Accounting(AccountingResource::Customers);
         let fingerprint = Fingerprint::of("0123456789abcdef");
-        let one = Subscription::intended("hooks", target, Nonce::new(7), "tributary", fingerprint, 1);
-        let url = "https://hooks.example.com/webhooks/accounting/hooks/customers".into();
-        Subscription { url, ..one }
+        let mut one = Subscription::intended("hooks", target, Nonce::new(7), "tributary", fingerprint, 1);
+        one.registration.url = "https://hooks.example.com/webhooks/accounting/hooks/customers".into();
+        one
     }
 
     #[test]
@@ -342,9 +371,9 @@ mod tests {
         let mut one = subscription();
         one.enter(SubscriptionPhase::Active, 5, "active");
         one.enter(SubscriptionPhase::Active, 9, "active");
-        assert_eq!((one.active_since, one.since), (Some(5), 5));
+        assert_eq!((one.times.active_since, one.since), (Some(5), 5));
 
         one.enter(SubscriptionPhase::Disabled, 11, "disabled");
-        assert_eq!((one.active_since, one.since), (None, 11));
+        assert_eq!((one.times.active_since, one.since), (None, 11));
     }
 }

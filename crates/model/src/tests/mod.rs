@@ -1,5 +1,6 @@
 //! Tests across the crate: nothing is lost, every value fits its schema and gets the right topic and key.
 
+mod golden;
 mod strategies;
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -132,13 +133,13 @@ fn delivery_is_parsed_with_its_typed_fields() {
     let event = event(DELIVERY, AccountingResource::Customers);
 
     assert_eq!(event.company_id, Some(company()));
-    assert_eq!(event.correlation_id.as_deref(), Some("cust-1"));
-    assert_eq!((event.sequence_version.as_deref(), event.sequence), (Some("0042"), Some(42)));
-    assert_eq!(event.version.as_deref(), Some("06/05/2024 7:08:09"));
+    assert_eq!(event.data.correlation_id.as_deref(), Some("cust-1"));
+    assert_eq!((event.data.sequence_version.as_deref(), event.data.sequence), (Some("0042"), Some(42)));
+    assert_eq!(event.data.version.as_deref(), Some("06/05/2024 7:08:09"));
     assert_eq!(event.timestamp_at, Some(1_714_979_289_123_456));
     assert_eq!(event.kind(), Some(EventKind::Updated));
-    assert_eq!(event.event_type.as_ref().unwrap().app_name.as_deref(), Some("Svc"));
-    assert!(event.extra.is_empty(), "{:?}", event.extra);
+    assert_eq!(event.envelope.event_type.as_ref().unwrap().app_name.as_deref(), Some("Svc"));
+    assert!(event.envelope.extra.is_empty(), "{:?}", event.envelope.extra);
     assert_eq!(canonical(&event.to_json()), canonical(DELIVERY));
 }
 
@@ -149,8 +150,8 @@ fn json_data_that_is_not_an_object_is_kept() {
 
         let event = event(&json, AccountingResource::Customers);
 
-        assert_eq!(event.json_data.as_deref(), Some(data));
-        assert_eq!((event.correlation_id, event.sequence), (None, None));
+        assert_eq!(event.envelope.json_data.as_deref(), Some(data));
+        assert_eq!((event.data.correlation_id, event.data.sequence), (None, None));
     }
 }
 
@@ -215,8 +216,8 @@ fn body_with_an_entity_is_flat() {
     let hook = InvoicingHook { entity: InvoicingEntity::Due, action: InvoicingAction::Created };
     let empty = invoicing(r#"{"Notifications":[]}"#, Some(hook)).unwrap();
 
-    assert_eq!(flat[0].extra["Notifications"], r#"[{"Entity":"Due"}]"#);
-    assert_eq!(empty[0].extra["Notifications"], "[]");
+    assert_eq!(flat[0].notification.extra["Notifications"], r#"[{"Entity":"Due"}]"#);
+    assert_eq!(empty[0].notification.extra["Notifications"], "[]");
     assert!(flat[0].envelope.is_none() && empty[0].envelope.is_none());
 }
 
@@ -288,7 +289,8 @@ fn certificates_are_keyed_by_company_or_shard_and_list() {
     let run = RunId::new("r").unwrap();
     let of_company = Certificate::of_company("records", run.clone(), "customers", company(), 0);
     let of_shard = Certificate::of_shard("records", run, "payroll", 3, 0);
-    let of_neither = Certificate { shard: None, ..of_shard.clone() };
+    let mut of_neither = of_shard.clone();
+    of_neither.scope.shard = None;
 
     assert_eq!(place(of_company).unwrap(), ("certificates".to_owned(), "a:1:CM:b/customers".to_owned()));
     assert_eq!(place(of_shard).unwrap().1, "~3/payroll");

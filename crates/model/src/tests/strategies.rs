@@ -187,20 +187,23 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
             |(shard, certified, method, [passes, page_size], n, o, (reason, requested_by, vanished))| {
                 let run = RunId::new("records-1").unwrap();
                 let company = CompanyId::new("a:1:CM:b").unwrap();
-                let open = match shard {
+                let mut certificate = match shard {
                     Some(shard) => Certificate::of_shard("records", run, "payroll", shard, n[0]),
                     None => Certificate::of_company("records", run, "customers", company, n[0]),
                 };
-                let certificate = Certificate {
-                    certified,
-                    method,
-                    reason,
+                (certificate.certified, certificate.method) = (certified, method);
+                (certificate.reason, certificate.requested_by) = (reason, requested_by);
+                certificate.reading = CertificateReading {
                     passes,
                     page_size,
                     page_base: shard,
                     pages: n[1],
                     rows: n[2],
-                    published: n[3],
+                    started_at: n[0],
+                    ended_at: n[4],
+                    anomalies: vanished.iter().map(|one| format!("odd: {one}")).collect(),
+                };
+                certificate.counts = CertificateCounts {
                     listed: o[0],
                     distinct: o[1],
                     gone: o[2],
@@ -210,14 +213,13 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
                     failed_page: o[6],
                     cut_after: o[7],
                     cut_before: o[8],
-                    ended_at: n[4],
+                };
+                certificate.records = CertificateRecords {
+                    published: n[3],
                     vanished_count: n[5],
+                    vanished,
                     unlisted: n[6],
                     unreadable: n[7],
-                    requested_by,
-                    anomalies: vanished.iter().map(|one| format!("odd: {one}")).collect(),
-                    vanished,
-                    ..open
                 };
                 let value = Value::from(certificate);
                 (value.to_json(), value)

@@ -9,9 +9,9 @@ use model::{Account, AccountingResource, Company, CompanyId, Customer, RecordId}
 
 use super::{
     CallOptions, Error, Page, PageRequest, ReadTimes,
-    address::Context,
+    address::ContextHeader,
     body,
-    call::Call,
+    call::ApiCall,
     error::{AnsweredBy, Cause},
     paging,
     request::AreaClient,
@@ -47,7 +47,7 @@ impl Accounting {
         let known = self.0.core.quirks.facts.lock().none_for_companies;
         let none = known.unwrap_or(false);
         let read = async |none| {
-            let context = if none { Context::None } else { Context::Absent };
+            let context = if none { ContextHeader::None } else { ContextHeader::Absent };
             let read = self
                 .numbered(AccountingResource::Companies, context, page, options, &Company::from_json)
                 .await;
@@ -101,7 +101,8 @@ impl Accounting {
         let read = if resource == AccountingResource::Companies {
             self.company(id, options).await
         } else {
-            let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
+            let context =
+                company.map_or(ContextHeader::None, |company| ContextHeader::Company(company.as_str()));
             self.record_with(resource, context, id, options).await
         };
         match read {
@@ -136,7 +137,7 @@ impl Accounting {
         let resource = AccountingResource::Companies;
         let known = self.0.core.quirks.facts.lock().company_context;
         let first = known.unwrap_or_default();
-        let forms = Context::of_company(id.as_str());
+        let forms = ContextHeader::of_company(id.as_str());
         let read = async |form: usize| {
             let read = self.record_with(resource, forms[form], id, options).await;
             if read.is_ok() {
@@ -169,12 +170,12 @@ impl Accounting {
     async fn record_with(
         &self,
         resource: AccountingResource,
-        context: Context<'_>,
+        context: ContextHeader<'_>,
         id: &RecordId,
         options: &CallOptions,
     ) -> Result<Document, Error> {
         let call = self.0.call(Method::GET, format!("{}/{{id}}", resource.path()));
-        let call = Call { id: id.as_str().into(), context, ..call };
+        let call = ApiCall { id: id.as_str().into(), context, ..call };
         self.0
             .core
             .call(&call, options, |answer| {
@@ -192,7 +193,7 @@ impl Accounting {
         options: &CallOptions,
         row: fn(&[u8], &CompanyId) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
-        let (context, row) = (Context::Company(company.as_str()), |json: &[u8]| row(json, company));
+        let (context, row) = (ContextHeader::Company(company.as_str()), |json: &[u8]| row(json, company));
         let numbered = |page| self.numbered(resource, context, page, options, &row);
         paging::first_page::read(&self.0.core.quirks, &resource.path(), page, numbered, numbered).await
     }
@@ -201,12 +202,12 @@ impl Accounting {
     async fn numbered<T>(
         &self,
         resource: AccountingResource,
-        context: Context<'_>,
+        context: ContextHeader<'_>,
         page: PageRequest,
         options: &CallOptions,
         row: &impl Fn(&[u8]) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
-        let call = Call { query: page.query(&[]), context, ..self.0.call(Method::GET, resource.path()) };
+        let call = ApiCall { query: page.query(&[]), context, ..self.0.call(Method::GET, resource.path()) };
         self.0.core.call(&call, options, |answer| paging::read_page(answer, page, row)).await
     }
 }

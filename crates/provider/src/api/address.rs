@@ -10,7 +10,7 @@ use super::error::Cause;
 
 /// The `context` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Context<'a> {
+pub(super) enum ContextHeader<'a> {
     /// Not sent.
     Absent,
     /// The value `none`.
@@ -19,7 +19,7 @@ pub(super) enum Context<'a> {
     Company(&'a str),
 }
 
-impl<'a> Context<'a> {
+impl<'a> ContextHeader<'a> {
     /// Contexts to try for reading a company by its id, in this order. The API document names the first for reads after an event;
     /// other material names `none` for records that belong to no company.
     pub(super) const fn of_company(company: &'a str) -> [Self; 3] {
@@ -27,7 +27,7 @@ impl<'a> Context<'a> {
     }
 }
 
-impl Context<'_> {
+impl ContextHeader<'_> {
     /// The header value.
     pub(super) fn header(self) -> Result<Option<HeaderValue>, Cause> {
         let text = match self {
@@ -83,14 +83,14 @@ mod tests {
     #[test]
     fn a_context_is_ascii_json_of_the_company() {
         for id in ["a", "x:7:CM:0f-1", "quo\"te\\", "compañía", "😀\u{7f}\n", "{}", "none"] {
-            let header = Context::Company(id).header().unwrap().unwrap();
+            let header = ContextHeader::Company(id).header().unwrap().unwrap();
 
             let text = header.to_str().unwrap();
             let read: serde_json::Value = serde_json::from_str(text).unwrap();
             assert_eq!(read, json!({ "clientId": id }), "{text}");
         }
-        assert_eq!(Context::Absent.header().unwrap(), None);
-        assert_eq!(Context::None.header().unwrap().unwrap(), "none");
+        assert_eq!(ContextHeader::Absent.header().unwrap(), None);
+        assert_eq!(ContextHeader::None.header().unwrap().unwrap(), "none");
     }
 
     #[test]

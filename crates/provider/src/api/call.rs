@@ -10,14 +10,14 @@ use base::{metrics::ApiArea, secret::Secret};
 
 use super::{
     ReadTimes,
-    address::{self, Context},
+    address::{self, ContextHeader},
     body,
     error::{Acted, Cause, Endpoint, Error},
 };
 use crate::auth::Tokens;
 
 /// A request to one endpoint.
-pub(super) struct Call<'a> {
+pub(super) struct ApiCall<'a> {
     pub(super) area: ApiArea,
     pub(super) method: Method,
     /// Path below the base URL, with `{id}` for the id, as errors show it.
@@ -26,7 +26,7 @@ pub(super) struct Call<'a> {
     pub(super) id: Cow<'a, str>,
     /// Encoded, with its question mark; may be empty.
     pub(super) query: String,
-    pub(super) context: Context<'a>,
+    pub(super) context: ContextHeader<'a>,
     pub(super) authority: Authority<'a>,
     pub(super) body: Option<Value>,
     /// More secrets to redact from the response.
@@ -86,7 +86,7 @@ impl ApiResponse<'_> {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> ApiCall<'a> {
     /// A call without id, query, context and body.
     pub(super) fn new(
         area: ApiArea,
@@ -100,7 +100,7 @@ impl<'a> Call<'a> {
             path: path.into(),
             id: "".into(),
             query: String::new(),
-            context: Context::Absent,
+            context: ContextHeader::Absent,
             authority,
             body: None,
             hide: Vec::new(),
@@ -132,6 +132,6 @@ impl<'a> Call<'a> {
 
     /// The company whose budget it uses.
     pub(super) fn company(&self) -> Option<&'a str> {
-        if let Context::Company(company) = self.context { Some(company) } else { None }
+        if let ContextHeader::Company(company) = self.context { Some(company) } else { None }
     }
 }

@@ -40,7 +40,7 @@ use url::Url;
 use base::{metrics::ApiArea, secret::Secret};
 use model::Traceparent;
 
-use self::request::{AreaClient, Core};
+use self::request::{AreaClient, ClientCore};
 pub use self::{
     accounting::{Accounting, Document},
     budget::{Budget, Budgets, Rates},
@@ -117,7 +117,7 @@ pub struct ReadTimes {
 
 /// Addresses, credentials and limits of the APIs.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ApiOptions {
     /// `provider.base.url`.
     pub base_url: Url,
     /// `provider.subscription.key`.
@@ -130,7 +130,7 @@ pub struct Options {
     pub egress_proxy: Option<Secret>,
 }
 
-impl From<&Provider> for Options {
+impl From<&Provider> for ApiOptions {
     fn from(provider: &Provider) -> Self {
         Self {
             base_url: provider.base_url.clone(),
@@ -144,15 +144,15 @@ impl From<&Provider> for Options {
 
 /// A client of all APIs. Clones share connections, the budget and what was learned about the host.
 #[derive(Debug, Clone)]
-pub struct Client(Arc<Core>);
+pub struct Client(Arc<ClientCore>);
 
 impl Client {
     /// Creates a client. Reads the file of certificates, if one is set.
     ///
     /// # Errors
     /// A certificate, the proxy or the subscription key cannot be used.
-    pub fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
-        Ok(Self(Arc::new(Core::new(options, budget, clock)?)))
+    pub fn new(options: &ApiOptions, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
+        Ok(Self(Arc::new(ClientCore::new(options, budget, clock)?)))
     }
 
     /// The accounting API and its webhooks.

@@ -4,7 +4,7 @@ use reqwest::Method;
 
 use model::PayrollCompany;
 
-use super::{CallOptions, Error, Page, PageRequest, call::Call, paging, request::AreaClient};
+use super::{CallOptions, Error, Page, PageRequest, call::ApiCall, paging, request::AreaClient};
 
 const COMPANIES: &str = "payroll/api/companies";
 
@@ -67,7 +67,7 @@ impl Payroll {
         options: &CallOptions,
     ) -> Result<Page<PayrollCompany>, Error> {
         let query = wanted.page.query(&[("filter", wanted.filter), ("OrderBy", wanted.order_by)]);
-        let call = Call { query, ..self.0.call(Method::GET, COMPANIES) };
+        let call = ApiCall { query, ..self.0.call(Method::GET, COMPANIES) };
         let row = PayrollCompany::from_json;
         self.0.core.call(&call, options, |answer| paging::read_page(answer, wanted.page, row)).await
     }

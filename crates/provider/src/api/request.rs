@@ -22,9 +22,9 @@ use base::{
 use model::Traceparent;
 
 use super::{
-    Budget, CallOptions, Options, ReadTimes, body,
+    ApiOptions, Budget, CallOptions, ReadTimes, body,
     budget::{BudgetTimeout, Permit},
-    call::{ApiResponse, Authority, Call},
+    call::{ApiCall, ApiResponse, Authority},
     error::{Acted, Cause, Error, Limit},
     quirks::Quirks,
     verdict,
@@ -53,7 +53,7 @@ const CLIENT_TIMEOUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// State shared by all clients of one provider.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct ClientCore {
     http: reqwest::Client,
     /// Client through `invoicing.egress.proxy`, else the same as `http`.
     egress: reqwest::Client,
@@ -74,13 +74,13 @@ pub(super) struct Core {
 /// One API with the tokens of one grant.
 #[derive(Debug, Clone)]
 pub(super) struct AreaClient {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<ClientCore>,
     pub(super) area: ApiArea,
     pub(super) tokens: Arc<dyn Tokens>,
 }
 
 /// URL and headers that all attempts of a call share.
-struct Target {
+struct CallTarget {
     url: String,
     headers: HeaderMap,
 }
@@ -93,7 +93,7 @@ struct Admission<'a> {
 }
 
 /// A request in flight, which reports to the circuit when it ends.
-struct InFlight<'a> {
+struct CircuitGuard<'a> {
     pass: Option<RequestPermit<'a>>,
     since: Instant,
     patience: Duration,
@@ -101,13 +101,13 @@ struct InFlight<'a> {
 
 impl AreaClient {
     /// A call with a token of this grant.
-    pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
-        Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
+    pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> ApiCall<'_> {
+        ApiCall::new(self.area, method, path, Authority::Tokens(&*self.tokens))
     }
 }
 
-impl Core {
-    pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
+impl ClientCore {
+    pub(super) fn new(options: &ApiOptions, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
         let hosts = &options.transport.hosts;
         hosts.check(&options.base_url).map_err(ClientSetupError::wrap("cannot use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
@@ -151,7 +151,7 @@ impl Core {
     /// Makes a call until `parse` accepts a response or the call fails.
     pub(super) async fn call<T>(
         &self,
-        call: &Call<'_>,
+        call: &ApiCall<'_>,
         options: &CallOptions,
         parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
@@ -161,7 +161,7 @@ impl Core {
         loop {
             let Admission { pass, permit, access } =
                 self.turn(call, options).await.map_err(|cause| not_admitted(call, refused.take(), cause))?;
-            let in_flight = InFlight { pass, since: Instant::now(), patience: self.patience() };
+            let in_flight = CircuitGuard { pass, since: Instant::now(), patience: self.patience() };
             let outcome = self.attempt(call, options, &target, access.as_ref(), &parse).await;
             let elapsed = in_flight.since.elapsed();
             self.count(call, &outcome, elapsed);
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// Waits for circuit, token and budget.
-    async fn turn(&self, call: &Call<'_>, options: &CallOptions) -> Result<Admission<'_>, Cause> {
+    async fn turn(&self, call: &ApiCall<'_>, options: &CallOptions) -> Result<Admission<'_>, Cause> {
         let circuit = self.budget.circuit();
         loop {
             if Instant::now() >= options.deadline {
@@ -245,7 +245,7 @@ impl Core {
         }
     }
 
-    async fn access(&self, call: &Call<'_>, options: &CallOptions) -> Result<Option<Access>, Cause> {
+    async fn access(&self, call: &ApiCall<'_>, options: &CallOptions) -> Result<Option<Access>, Cause> {
         match call.authority {
             Authority::Tokens(tokens) => {
                 let since = Instant::now();
@@ -268,7 +268,7 @@ impl Core {
 
     /// Whether another token could help. A token that was valid when the request was sent (`elapsed` ago) was not the reason, and
     /// the provider may have acted.
-    fn is_about_token(&self, call: &Call<'_>, error: &Error, access: &Access, elapsed: Duration) -> bool {
+    fn is_about_token(&self, call: &ApiCall<'_>, error: &Error, access: &Access, elapsed: Duration) -> bool {
         match error.cause {
             Cause::Token { .. } => !self.quirks.is_for_lack_of_a_right(call, access),
             // The provider answers 500 for expired tokens too.
@@ -285,9 +285,9 @@ impl Core {
     /// Sends once.
     async fn attempt<T>(
         &self,
-        call: &Call<'_>,
+        call: &ApiCall<'_>,
         options: &CallOptions,
-        target: &Target,
+        target: &CallTarget,
         access: Option<&Access>,
         parse: &impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
@@ -336,7 +336,7 @@ impl Core {
         })
     }
 
-    fn target(&self, call: &Call<'_>) -> Result<Target, Cause> {
+    fn target(&self, call: &ApiCall<'_>) -> Result<CallTarget, Cause> {
         let mut headers = HeaderMap::new();
         headers.insert(KEY_HEADER, self.key_header.clone());
         headers.insert(CONTENT_TYPE, JSON);
@@ -351,14 +351,14 @@ impl Core {
         if let Some(version) = self.version_header.as_ref().filter(|_| call.area == ApiArea::Invoicing) {
             headers.insert(VERSION_HEADER, version.clone());
         }
-        Ok(Target { url: format!("{}/{}", self.base, call.address()?), headers })
+        Ok(CallTarget { url: format!("{}/{}", self.base, call.address()?), headers })
     }
 
     fn request(
         &self,
-        call: &Call<'_>,
+        call: &ApiCall<'_>,
         options: &CallOptions,
-        target: &Target,
+        target: &CallTarget,
         access: Option<&Access>,
     ) -> Result<reqwest::RequestBuilder, Cause> {
         let client = if call.egress { &self.egress } else { &self.http };
@@ -378,7 +378,7 @@ impl Core {
         }
     }
 
-    fn count<T>(&self, call: &Call<'_>, outcome: &Result<T, Error>, elapsed: Duration) {
+    fn count<T>(&self, call: &ApiCall<'_>, outcome: &Result<T, Error>, elapsed: Duration) {
         let counted = match outcome {
             Ok(_) => Some(ApiOutcome::Ok),
             Err(error) => error.cause.verdict().2,
@@ -391,7 +391,7 @@ impl Core {
     }
 }
 
-impl InFlight<'_> {
+impl CircuitGuard<'_> {
     /// Reports the outcome to the circuit.
     fn end<T>(mut self, outcome: &Result<T, Error>) {
         let Some(pass) = self.pass.take() else { return };
@@ -410,7 +410,7 @@ impl InFlight<'_> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for CircuitGuard<'_> {
     /// Giving up early says nothing about the host; giving up after a long wait does.
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take()
@@ -423,7 +423,7 @@ impl Drop for InFlight<'_> {
 
 /// The error of a call that got no permission. If an earlier attempt was rate limited, that is the better reason, with the wait
 /// that is left now.
-fn not_admitted(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
+fn not_admitted(call: &ApiCall<'_>, refused: Option<Error>, cause: Cause) -> Error {
     let left = match cause {
         Cause::Waited { left, .. } => left,
         Cause::Timeout { .. } => None,

@@ -9,9 +9,9 @@ use model::{AccountingResource, WebhookId};
 
 use super::{
     Accounting, CallOptions, Error,
-    address::Context,
+    address::ContextHeader,
     body,
-    call::{ApiResponse, Call},
+    call::{ApiCall, ApiResponse},
     error::{AnsweredBy, Cause},
 };
 
@@ -106,7 +106,7 @@ impl Accounting {
             "eventTypes": subscription.events,
         }));
         let hide = vec![&subscription.secret];
-        let call = Call { body, hide, ..self.webhook_call(Method::POST, resource, "subscribe") };
+        let call = ApiCall { body, hide, ..self.webhook_call(Method::POST, resource, "subscribe") };
         self.0.core.call(&call, options, read_operation).await
     }
 
@@ -117,7 +117,7 @@ impl Accounting {
         id: &WebhookId,
         options: &CallOptions,
     ) -> Result<Webhook, Error> {
-        let call = Call { id: id.as_str().into(), ..self.webhook_call(Method::GET, resource, "{id}") };
+        let call = ApiCall { id: id.as_str().into(), ..self.webhook_call(Method::GET, resource, "{id}") };
         let parse = |answer: &ApiResponse| body::parse(&body::object(answer.documented()?)?);
         self.ask_about(resource, &call, options, parse).await
     }
@@ -132,7 +132,7 @@ impl Accounting {
     ) -> Result<Operation, Error> {
         let body = Some(json!({ "webhookId": id, "enable": enable }));
         let call = self.webhook_call(Method::PUT, resource, "status/{id}");
-        let call = Call { id: id.as_str().into(), body, ..call };
+        let call = ApiCall { id: id.as_str().into(), body, ..call };
         self.ask_about(resource, &call, options, read_operation).await
     }
 
@@ -146,7 +146,7 @@ impl Accounting {
     ) -> Result<UrlChange, Error> {
         let body = Some(json!({ "webhookId": id, "url": url }));
         let call = self.webhook_call(Method::PUT, resource, "change/{id}");
-        let call = Call { id: id.as_str().into(), body, ..call };
+        let call = ApiCall { id: id.as_str().into(), body, ..call };
         // Any 2xx is a success, whatever its body.
         self.ask_about(resource, &call, options, |answer| Ok(changed(&answer.body, &answer.secrets))).await
     }
@@ -159,7 +159,7 @@ impl Accounting {
         options: &CallOptions,
     ) -> Result<Operation, Error> {
         let call = self.webhook_call(Method::DELETE, resource, "delete/{id}");
-        let call = Call { id: id.as_str().into(), ..call };
+        let call = ApiCall { id: id.as_str().into(), ..call };
         self.ask_about(resource, &call, options, read_operation).await
     }
 
@@ -168,7 +168,7 @@ impl Accounting {
     async fn ask_about<T>(
         &self,
         resource: AccountingResource,
-        call: &Call<'_>,
+        call: &ApiCall<'_>,
         options: &CallOptions,
         parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
@@ -181,21 +181,21 @@ impl Accounting {
         }
     }
 
-    fn webhook_call(&self, method: Method, resource: AccountingResource, below: &str) -> Call<'_> {
+    fn webhook_call(&self, method: Method, resource: AccountingResource, below: &str) -> ApiCall<'_> {
         let call = self.0.call(method, format!("{}/webhooks/{below}", resource.path()));
-        Call { context: Context::None, ..call }
+        ApiCall { context: ContextHeader::None, ..call }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome {
+struct OperationAnswer {
     response_state: Option<i64>,
     webhook_id: Option<String>,
     errors: Option<Vec<Value>>,
 }
 
-impl Outcome {
+impl OperationAnswer {
     fn operation(self, secrets: &[&Secret]) -> Operation {
         Operation {
             state: self.response_state,
@@ -210,13 +210,13 @@ fn read_operation(answer: &ApiResponse) -> Result<Operation, Cause> {
     if body::is_empty(json) {
         return Ok(Operation { state: None, webhook: None, errors: Vec::new() });
     }
-    Ok(body::parse::<Outcome>(&body::object(json)?)?.operation(&answer.secrets))
+    Ok(body::parse::<OperationAnswer>(&body::object(json)?)?.operation(&answer.secrets))
 }
 
 fn changed(body: &[u8], secrets: &[&Secret]) -> UrlChange {
     match body::parse::<serde_json::Map<String, Value>>(body) {
         Ok(members) if members.contains_key("responseState") => {
-            let result = body::parse::<Outcome>(body);
+            let result = body::parse::<OperationAnswer>(body);
             result.map_or(UrlChange::Nothing, |result| UrlChange::Operation(result.operation(secrets)))
         }
         Ok(members) if members.get("id").is_some_and(Value::is_string) => {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn operation_errors_of_any_type_become_short_texts() {
-        let result: Outcome = serde_json::from_str(
+        let result: OperationAnswer = serde_json::from_str(
             r#"{"responseState":0,"errors":[{"code":"A","message":"url is wrong"},"bare",{"x":{"y":"deep"}},7,{}]}"#,
         )
         .unwrap();

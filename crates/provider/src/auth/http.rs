@@ -165,10 +165,10 @@ pub(crate) fn retry_after(headers: &HeaderMap, clock: &ProviderClock) -> Option<
 ///
 /// Before the first response it is this machine's clock. Afterwards it advances by itself, even if this machine's clock jumps.
 #[derive(Debug, Clone)]
-pub struct ProviderClock(Arc<Shared>);
+pub struct ProviderClock(Arc<SharedTransport>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedTransport {
     /// Last observed time in milliseconds since 1970, and when it was observed by [`boot_clock`].
     observed_ms: RwLock<Option<(i64, Duration)>>,
     /// Difference between the clocks above which a warning is logged.
@@ -179,7 +179,11 @@ struct Shared {
 impl ProviderClock {
     /// A clock that warns once when it differs from this machine's by more than `tolerance`.
     pub fn new(tolerance: Duration) -> Self {
-        Self(Arc::new(Shared { observed_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
+        Self(Arc::new(SharedTransport {
+            observed_ms: RwLock::default(),
+            tolerance,
+            warned: AtomicBool::new(false),
+        }))
     }
 
     /// Learns from the headers of a response that has just arrived.
@@ -266,6 +270,7 @@ fn read_authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, BoxError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Provider, auth::tests::stub::provider};
 
     const DAY_MS: i64 = 86_400_000;
 
@@ -274,14 +279,8 @@ mod tests {
     }
 
     fn transport(authorities: Option<&Path>) -> Transport {
-        Transport {
-            connect: Duration::from_secs(5),
-            read: Duration::from_secs(5),
-            request: Duration::from_secs(5),
-            response_limit: 1 << 20,
-            authorities: authorities.map(Path::to_owned),
-            hosts: HostPolicy::default(),
-        }
+        let Provider { transport, .. } = provider(&"https://provider.example".parse().unwrap());
+        Transport { authorities: authorities.map(Path::to_owned), hosts: HostPolicy::default(), ..transport }
     }
 
     #[tokio::test]

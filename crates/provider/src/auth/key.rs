@@ -1,7 +1,5 @@
 //! A public RSA key, read from a key set, a PEM file or a certificate.
 
-use std::sync::Arc;
-
 use aws_lc_rs::{
     digest,
     rsa::PublicKey,
@@ -14,12 +12,9 @@ use base64::{
 use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value};
 
-/// A public RSA key. Clones are cheap.
+/// A public RSA key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifyingKey(Arc<KeyMaterial>);
-
-#[derive(Debug, PartialEq, Eq)]
-struct KeyMaterial {
+pub struct VerifyingKey {
     /// Key id, if it has one.
     kid: Option<String>,
     /// Thumbprint of its certificate.
@@ -32,7 +27,7 @@ impl VerifyingKey {
     /// Whether this key signed the message with RS256.
     #[must_use]
     pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
-        RsaPublicKeyComponents { n: &self.0.modulus, e: &self.0.exponent }
+        RsaPublicKeyComponents { n: &self.modulus, e: &self.exponent }
             .verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
             .is_ok()
     }
@@ -41,8 +36,11 @@ impl VerifyingKey {
     fn new(kid: Option<String>, x5t: Option<String>, modulus: &[u8], exponent: &[u8]) -> Option<Self> {
         let [modulus, exponent] = [modulus, exponent].map(without_zeros);
         // In bytes: sizes that signature verification supports.
-        ((256..=1_024).contains(&modulus.len()) && (1..=8).contains(&exponent.len())).then(|| {
-            Self(Arc::new(KeyMaterial { kid, x5t, modulus: modulus.to_vec(), exponent: exponent.to_vec() }))
+        ((256..=1_024).contains(&modulus.len()) && (1..=8).contains(&exponent.len())).then(|| Self {
+            kid,
+            x5t,
+            modulus: modulus.to_vec(),
+            exponent: exponent.to_vec(),
         })
     }
 
@@ -87,12 +85,12 @@ impl VerifyingKey {
 
     /// Whether this is its `kid` or the thumbprint of its certificate.
     pub(super) fn is_named(&self, name: &str) -> bool {
-        [&self.0.kid, &self.0.x5t].into_iter().flatten().any(|own| own == name)
+        [&self.kid, &self.x5t].into_iter().flatten().any(|own| own == name)
     }
 
     /// Whether it has a `kid`.
     pub(super) fn has_kid(&self) -> bool {
-        self.0.kid.is_some()
+        self.kid.is_some()
     }
 }
 

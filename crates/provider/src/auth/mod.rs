@@ -20,7 +20,7 @@ pub mod keys;
 pub mod login;
 pub mod seal;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod token;
 
 use std::{fmt, time::Duration};

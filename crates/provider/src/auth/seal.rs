@@ -55,14 +55,14 @@ pub struct Envelope {
     pub kid: String,
     /// Who sealed it, and in which order; `None` in version 1.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<SealStamp>,
     nonce: String,
     sealed: String,
 }
 
 /// Orders the envelopes of one record. Trustworthy only after the envelope was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stamp {
+pub struct SealStamp {
     /// `group.id` of the worker or command that sealed it.
     pub group: String,
     /// Serial of the grant.
@@ -217,7 +217,7 @@ impl Keyring {
         mut bytes: Zeroizing<Vec<u8>>,
     ) -> Result<Envelope, Error> {
         let SealingKey { id, cipher, .. } = &self.current;
-        let stamp = Stamp { group: self.group.clone(), serial, revision };
+        let stamp = SealStamp { group: self.group.clone(), serial, revision };
         // Sealing appends the tag: reserve room for it, so that no copy of the plain text is left behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
         sealed.append(&mut bytes);
@@ -315,7 +315,7 @@ impl KeyType for DerivedLength {
 }
 
 /// Authenticated data of version 2; each text is prefixed with its length.
-fn associated_data(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
+fn associated_data(kid: &str, record_key: &str, stamp: &SealStamp) -> Vec<u8> {
     let mut parts = [AAD_PREFIX, &[VERSION]].concat();
     for text in [kid, record_key, &stamp.group] {
         parts.extend((text.len() as u64).to_be_bytes());
@@ -415,9 +415,9 @@ mod tests {
         assert_eq!(serde_json::from_str::<Envelope>(&text).unwrap(), envelope);
 
         for other in [
-            Some(Stamp { group: "other".into(), ..stamp.clone() }),
-            Some(Stamp { serial: 2, ..stamp.clone() }),
-            Some(Stamp { revision: 8, ..stamp.clone() }),
+            Some(SealStamp { group: "other".into(), ..stamp.clone() }),
+            Some(SealStamp { serial: 2, ..stamp.clone() }),
+            Some(SealStamp { revision: 8, ..stamp.clone() }),
             None,
         ] {
             let bent = Envelope { stamp: other, ..envelope.clone() };

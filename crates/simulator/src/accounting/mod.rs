@@ -40,7 +40,7 @@ pub(super) use routes::router;
 
 use envelope::{EventDescriptor, NotificationEnvelope, PartitionInformation};
 use registry::WebhookRegistry;
-use webhook::Webhook;
+use webhook::StoredWebhook;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("svc-webhook-signature");
 
@@ -59,7 +59,7 @@ mod purpose {
 
 /// Every webhook; at the limit the oldest ended ones are dropped.
 #[derive(Debug)]
-pub struct Accounting {
+pub struct WebhookService {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
     tenant: Arc<str>,
@@ -111,7 +111,7 @@ pub enum WebhookState {
     Deleted,
 }
 
-impl Accounting {
+impl WebhookService {
     pub(super) fn new(core: &Arc<Core>, deliveries: &Arc<Deliveries>) -> Self {
         let settings = &core.settings;
         Self {
@@ -194,7 +194,7 @@ impl Accounting {
 
     /// Every webhook, in the order of creation.
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
-        self.registry.lock().webhooks.iter().map(Webhook::truth).collect()
+        self.registry.lock().webhooks.iter().map(StoredWebhook::truth).collect()
     }
 
     /// Disables an active webhook, as the provider does after failed deliveries. Returns whether it was active.
@@ -223,7 +223,7 @@ impl Accounting {
     /// A signed delivery to a webhook.
     fn order(
         &self,
-        webhook: &Webhook,
+        webhook: &StoredWebhook,
         event: &EventDescriptor,
         message: &NotificationContent<'_>,
         about: About,

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    Accounting, WebhookState, purpose,
+    WebhookService, WebhookState, purpose,
     registry::WebhookRegistry,
     request::{self, RequestError},
-    webhook::Webhook,
+    webhook::StoredWebhook,
 };
 use crate::{catalog::Resource, deliveries::DeliveryOrder, random::Guid};
 
@@ -22,7 +22,7 @@ pub(super) enum OperationError {
 /// A webhook and the Acknowledge to send.
 pub(super) type Acknowledged = (Guid, Option<DeliveryOrder>);
 
-impl Accounting {
+impl WebhookService {
     pub(super) fn subscribe(
         &self,
         resource: Resource,
@@ -39,7 +39,14 @@ impl Accounting {
         }
         let id = Guid::nth(self.core.seed(), purpose::WEBHOOK, registry.next_webhook());
         let user = user.unwrap_or_else(|| Guid::nth(self.core.seed(), purpose::USER, 0));
-        registry.webhooks.push(Webhook::new(id, resource, subscription, url, user, self.core.clock.now()));
+        registry.webhooks.push(StoredWebhook::new(
+            id,
+            resource,
+            subscription,
+            url,
+            user,
+            self.core.clock.now(),
+        ));
         Ok((id, self.acknowledge(&mut registry, id)))
     }
 
@@ -57,7 +64,7 @@ impl Accounting {
             .map_err(|errors| OperationError::Rejected(None, errors))?;
         let strict = knobs.accounting.strict_transitions;
         let mut registry = self.registry.lock();
-        let fits = |webhook: &Webhook| {
+        let fits = |webhook: &StoredWebhook| {
             (!strict || webhook.state == WebhookState::Active) && webhook.subscription == subscription
         };
         let living = registry.living(resource);
@@ -114,12 +121,10 @@ impl Accounting {
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
-        match webhook.state {
-            WebhookState::Deleted if strict => {
-                return Err(refuse(Some(id), "InvalidState", "the webhook is deleted already"));
-            }
-            WebhookState::Deleted => {}
-            _ => webhook.delete(self.core.clock.now()),
+        if webhook.state != WebhookState::Deleted {
+            webhook.delete(self.core.clock.now());
+        } else if strict {
+            return Err(refuse(Some(id), "InvalidState", "the webhook is deleted already"));
         }
         Ok(id)
     }
@@ -129,7 +134,7 @@ fn find<'a>(
     registry: &'a mut WebhookRegistry,
     resource: Resource,
     id: &str,
-) -> Result<&'a mut Webhook, OperationError> {
+) -> Result<&'a mut StoredWebhook, OperationError> {
     let id = Guid::parse(id).ok_or_else(|| refuse(None, "InvalidId", "the webhook id must be a GUID"))?;
     registry.get_mut(id).filter(|webhook| webhook.resource == resource).ok_or(OperationError::Unknown)
 }

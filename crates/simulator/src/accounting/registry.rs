@@ -1,6 +1,6 @@
 //! All webhooks, in the order of creation.
 
-use super::webhook::Webhook;
+use super::webhook::StoredWebhook;
 use crate::{
     catalog::{Kind, Resource},
     random::Guid,
@@ -11,7 +11,7 @@ pub(super) const MAX_WEBHOOKS: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct WebhookRegistry {
-    pub(super) webhooks: Vec<Webhook>,
+    pub(super) webhooks: Vec<StoredWebhook>,
     made: u64,
     outgoing: u64,
 }
@@ -28,36 +28,30 @@ impl WebhookRegistry {
     }
 
     /// Webhooks of a resource that have not ended.
-    pub(super) fn living(&self, resource: Resource) -> impl Iterator<Item = &Webhook> {
+    pub(super) fn living(&self, resource: Resource) -> impl Iterator<Item = &StoredWebhook> {
         self.webhooks.iter().filter(move |webhook| webhook.resource == resource && !webhook.has_ended())
     }
 
     /// Makes room for one more, if possible.
     pub(super) fn make_room(&mut self) -> bool {
         if self.webhooks.len() >= MAX_WEBHOOKS {
-            let oldest = self.webhooks.iter().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
-            oldest.map(|oldest| self.forget(oldest));
+            let oldest = self.webhooks.iter().position(StoredWebhook::has_ended);
+            oldest.map(|oldest| self.webhooks.remove(oldest));
         }
         self.webhooks.len() < MAX_WEBHOOKS
     }
 
-    pub(super) fn get(&self, id: Guid) -> Option<&Webhook> {
+    pub(super) fn get(&self, id: Guid) -> Option<&StoredWebhook> {
         self.webhooks.iter().find(|webhook| webhook.id == id)
     }
 
-    pub(super) fn get_mut(&mut self, id: Guid) -> Option<&mut Webhook> {
+    pub(super) fn get_mut(&mut self, id: Guid) -> Option<&mut StoredWebhook> {
         self.webhooks.iter_mut().find(|webhook| webhook.id == id)
-    }
-
-    /// Removes a webhook. Returns whether it existed.
-    pub(super) fn forget(&mut self, id: Guid) -> bool {
-        let at = self.webhooks.iter().position(|webhook| webhook.id == id);
-        at.map(|at| self.webhooks.remove(at)).is_some()
     }
 
     /// Webhooks that have not ended and subscribed to this kind of event.
     pub(super) fn concerned(&self, resource: Resource, kind: Kind) -> Vec<Guid> {
-        let subscribed = |webhook: &&Webhook| webhook.subscription.kinds.contains(&kind);
+        let subscribed = |webhook: &&StoredWebhook| webhook.subscription.kinds.contains(&kind);
         self.living(resource).filter(subscribed).map(|webhook| webhook.id).collect()
     }
 }
@@ -67,7 +61,7 @@ mod tests {
     use super::*;
     use crate::{accounting::request::WebhookSubscription, clock::Ticks};
 
-    fn webhook(number: u64) -> Webhook {
+    fn webhook(number: u64) -> StoredWebhook {
         let url = "https://hooks.example/".to_owned();
         let parsed = url::Url::parse(&url).unwrap();
         let subscription = WebhookSubscription {
@@ -76,7 +70,7 @@ mod tests {
             secret: "s".to_owned(),
             kinds: [Kind::Created].into(),
         };
-        Webhook::new(Guid(number.into()), Resource::Charges, subscription, parsed, Guid(0), Ticks(0))
+        StoredWebhook::new(Guid(number.into()), Resource::Charges, subscription, parsed, Guid(0), Ticks(0))
     }
 
     #[test]
@@ -98,6 +92,5 @@ mod tests {
         assert_eq!(registry.living(Resource::Charges).count(), MAX_WEBHOOKS - 2);
         assert_eq!(registry.concerned(Resource::Charges, Kind::Created).len(), MAX_WEBHOOKS - 2);
         assert!(registry.concerned(Resource::Charges, Kind::Updated).is_empty());
-        assert!(registry.forget(Guid(5)) && !registry.forget(Guid(5)));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -27,7 +28,7 @@ pub(super) struct WebhookSubscription {
 }
 
 /// An error in a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Serialize)]
 pub(super) struct RequestError {
     /// For programs.
     pub(super) code: &'static str,
@@ -130,10 +131,11 @@ impl RequestMembers {
 
     fn url(&mut self, receivers: ReceiverUrls) -> Option<(String, Url)> {
         let text = self.text("url")?;
-        match receiver(&text, receivers) {
+        let parsed = Url::parse(&text).map_err(|_| "is not an address");
+        match parsed.and_then(|url| receivers.check(&url).map(|()| url)) {
             Ok(url) => Some((text, url)),
-            Err(message) => {
-                self.add_error("InvalidUrl", message);
+            Err(rule) => {
+                self.add_error("InvalidUrl", format!("url {rule}"));
                 None
             }
         }
@@ -175,10 +177,4 @@ impl RequestMembers {
     fn add_error(&mut self, code: &'static str, message: impl Into<String>) {
         self.errors.push(RequestError::new(code, message));
     }
-}
-
-/// Parses a receiver address and checks that it may be subscribed.
-fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|_| "url is not an address")?;
-    receivers.check(&url).map(|()| url).map_err(|rule| format!("url {rule}"))
 }

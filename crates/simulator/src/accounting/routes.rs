@@ -12,12 +12,12 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Accounting,
+    WebhookService,
     operations::{Acknowledged, OperationError},
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
-    call::Call,
+    call::AdmittedCall,
     catalog::Resource,
     error_answer,
     knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
@@ -31,41 +31,46 @@ const DELETED: i64 = 5;
 const CHANGED: i64 = 6;
 const SWITCHED: i64 = 7;
 
-type AccountingState = State<Arc<Accounting>>;
+type AccountingState = State<Arc<WebhookService>>;
 type IdPath = Result<Path<String>, PathRejection>;
 
 /// The `/webhooks` family under all nineteen prefixes.
-pub(crate) fn router(accounting: &Arc<Accounting>) -> Router {
+pub(crate) fn router(accounting: &Arc<WebhookService>) -> Router {
     let families = Resource::ALL.into_iter().fold(Router::new(), |router, resource| {
         router.nest(&format!("{}/webhooks", resource.prefix()), family(resource))
     });
     families.with_state(Arc::clone(accounting))
 }
 
-fn family(resource: Resource) -> Router<Arc<Accounting>> {
-    let subscribe = move |State(accounting): AccountingState, call: Option<Extension<Call>>, body: Bytes| async move {
-        subscribe(&accounting, resource, call, &body).await
-    };
-    let unsubscribe = move |State(accounting): AccountingState, body: Bytes| async move {
-        answer(&accounting, UNSUBSCRIBED, accounting.unsubscribe(resource, &body))
-    };
-    let record = move |State(accounting): AccountingState, id: IdPath| async move {
-        match accounting.record(resource, &text(id)) {
-            Some(record) => json_answer(200, &record),
-            None => unknown_webhook(&accounting.core.knobs()),
+/// An operation on a resource, with the id in the path (empty where there is none) and the body.
+type WebhookOperation = fn(&WebhookService, Resource, &str, &[u8]) -> Response;
+
+fn family(resource: Resource) -> Router<Arc<WebhookService>> {
+    let operation = |run: WebhookOperation| {
+        move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
+            run(&accounting, resource, &text(id), &body)
         }
     };
-    let status = move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
-        answer(&accounting, SWITCHED, accounting.status(resource, &text(id), &body))
+    let subscribe = move |State(accounting): AccountingState,
+                          call: Option<Extension<AdmittedCall>>,
+                          body: Bytes| async move {
+        subscribe(&accounting, resource, call, &body).await
     };
     let change = move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
         change(&accounting, resource, &text(id), &body).await
     };
-    let end = move |State(accounting): AccountingState, id: IdPath| async move {
-        answer(&accounting, DELETED, accounting.delete(resource, &text(id)))
-    };
+    let events = operation(|_, resource, _, _| {
+        json_answer(200, &resource.kinds().map(|kind| resource.semantic_name(kind)))
+    });
+    let record = operation(|accounting, resource, id, _| match accounting.record(resource, id) {
+        Some(record) => json_answer(200, &record),
+        None => unknown_webhook(&accounting.core.knobs()),
+    });
+    let unsubscribe = operation(|all, of, _, body| answer(all, UNSUBSCRIBED, all.unsubscribe(of, body)));
+    let status = operation(|all, of, id, body| answer(all, SWITCHED, all.status(of, id, body)));
+    let end = operation(|all, of, id, _| answer(all, DELETED, all.delete(of, id)));
     Router::new()
-        .route("/events", get(move || async move { events(resource) }))
+        .route("/events", get(events))
         .route("/subscribe", post(subscribe))
         .route("/unsubscribe", post(unsubscribe))
         .route("/{id}", get(record))
@@ -74,14 +79,10 @@ fn family(resource: Resource) -> Router<Arc<Accounting>> {
         .route("/delete/{id}", delete(end))
 }
 
-fn events(resource: Resource) -> Response {
-    json_answer(200, &resource.kinds().map(|kind| resource.semantic_name(kind)))
-}
-
 async fn subscribe(
-    accounting: &Accounting,
+    accounting: &WebhookService,
     resource: Resource,
-    call: Option<Extension<Call>>,
+    call: Option<Extension<AdmittedCall>>,
     body: &[u8],
 ) -> Response {
     // The subject of an accounting token is a GUID.
@@ -91,7 +92,7 @@ async fn subscribe(
     acknowledged(accounting, subscribed, |id| json_answer(200, &done(SUBSCRIBED, id))).await
 }
 
-async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u8]) -> Response {
+async fn change(accounting: &WebhookService, resource: Resource, id: &str, body: &[u8]) -> Response {
     let changed = accounting.change(resource, id, body);
     acknowledged(accounting, changed, |id| match accounting.core.knobs().accounting.change_answer {
         ChangeAnswer::Result => json_answer(200, &done(CHANGED, id)),
@@ -103,7 +104,7 @@ async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u
 
 /// Sends the Acknowledge before or after the answer, by the knob.
 async fn acknowledged(
-    accounting: &Accounting,
+    accounting: &WebhookService,
     result: Result<Acknowledged, OperationError>,
     answer: impl FnOnce(Guid) -> Response,
 ) -> Response {
@@ -125,7 +126,7 @@ async fn acknowledged(
     }
 }
 
-fn answer(accounting: &Accounting, state: i64, result: Result<Guid, OperationError>) -> Response {
+fn answer(accounting: &WebhookService, state: i64, result: Result<Guid, OperationError>) -> Response {
     match result {
         Ok(id) => json_answer(200, &done(state, id)),
         Err(refusal) => refused(refusal, &accounting.core.knobs()),
@@ -135,14 +136,11 @@ fn answer(accounting: &Accounting, state: i64, result: Result<Guid, OperationErr
 fn refused(refusal: OperationError, knobs: &Knobs) -> Response {
     let OperationError::Rejected(webhook, errors) = refusal else { return unknown_webhook(knobs) };
     let knobs = &knobs.accounting;
-    let element = |error: super::request::RequestError| {
-        if knobs.error_objects {
-            json!({ "code": error.code, "message": error.message })
-        } else {
-            Value::from(error.message)
-        }
+    let errors = if knobs.error_objects {
+        json!(errors)
+    } else {
+        errors.into_iter().map(|error| error.message).collect()
     };
-    let errors: Vec<Value> = errors.into_iter().map(element).collect();
     // The empty GUID, where there is no webhook.
     let webhook = webhook.unwrap_or(Guid(0));
     let result = json!({ "responseState": knobs.failure_state, "webhookId": webhook, "errors": errors });

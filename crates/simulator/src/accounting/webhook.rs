@@ -18,12 +18,12 @@ use crate::{
 const MAX_TRANSITIONS: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Webhook {
+pub(super) struct StoredWebhook {
     pub(super) id: Guid,
     pub(super) resource: Resource,
     pub(super) state: WebhookState,
     /// The last transitions, oldest first.
-    turns: Vec<(Ticks, WebhookState)>,
+    turns: Vec<WebhookTransition>,
     /// As subscribed, with the current `url`.
     pub(super) subscription: WebhookSubscription,
     /// The current url.
@@ -37,7 +37,7 @@ pub(super) struct Webhook {
     pub(super) lane: u64,
 }
 
-impl Webhook {
+impl StoredWebhook {
     /// A webhook that awaits its contract.
     pub(super) fn new(
         id: Guid,
@@ -51,7 +51,7 @@ impl Webhook {
             id,
             resource,
             state: WebhookState::AwaitingContract,
-            turns: vec![(now, WebhookState::AwaitingContract)],
+            turns: vec![WebhookTransition { at: now.iso(), state: WebhookState::AwaitingContract }],
             key: hmac::Key::new(hmac::HMAC_SHA256, subscription.secret.as_bytes()),
             subscription,
             url,
@@ -63,7 +63,7 @@ impl Webhook {
 
     pub(super) fn enter(&mut self, state: WebhookState, now: Ticks) {
         self.state = state;
-        self.turns.push((now, state));
+        self.turns.push(WebhookTransition { at: now.iso(), state });
         if self.turns.len() > MAX_TRANSITIONS {
             self.turns.remove(0);
         }
@@ -159,11 +159,7 @@ impl Webhook {
             application: self.subscription.application.clone(),
             state: self.state,
             events: kinds.map(|&kind| self.resource.semantic_name(kind)).collect(),
-            turns: self
-                .turns
-                .iter()
-                .map(|(at, state)| WebhookTransition { at: at.iso(), state: *state })
-                .collect(),
+            turns: self.turns.clone(),
         }
     }
 }

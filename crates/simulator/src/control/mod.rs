@@ -18,13 +18,15 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 pub use self::truth::{RecordTruth, records};
-use super::{InvalidSetting, Provider, answer::json_answer, clock::SECOND, knobs::Knobs, random::Guid};
+use super::{
+    InvalidSetting, SimulatedProvider, answer::json_answer, clock::SECOND, knobs::Knobs, random::Guid,
+};
 
 /// Changes of the world in one call.
 const MAX_STEPS: u64 = 1_000_000;
 
 /// Routes under `/_control`.
-pub fn router() -> Router<Arc<Provider>> {
+pub fn router() -> Router<Arc<SimulatedProvider>> {
     Router::new()
         .route("/_control", get(summary))
         .route("/_control/knobs", get(knobs).put(replace_knobs).patch(patch_knobs))
@@ -46,10 +48,6 @@ struct ControlError {
 impl ControlError {
     fn bad_request(message: impl Into<String>) -> Self {
         Self { status: 400, message: message.into() }
-    }
-
-    fn not_found(message: impl Into<String>) -> Self {
-        Self { status: 404, message: message.into() }
     }
 }
 
@@ -75,7 +73,7 @@ fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
     Ok(serde_json::from_slice(body)?)
 }
 
-async fn summary(State(provider): State<Arc<Provider>>) -> Response {
+async fn summary(State(provider): State<Arc<SimulatedProvider>>) -> Response {
     let (changes, seed) = {
         let world = provider.world();
         (world.changes(), world.seed())
@@ -94,11 +92,11 @@ async fn summary(State(provider): State<Arc<Provider>>) -> Response {
     )
 }
 
-async fn knobs(State(provider): State<Arc<Provider>>) -> Response {
+async fn knobs(State(provider): State<Arc<SimulatedProvider>>) -> Response {
     json_answer(200, &*provider.knobs())
 }
 
-async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
+async fn replace_knobs(State(provider): State<Arc<SimulatedProvider>>, body: Bytes) -> ControlResult {
     let wanted: Knobs = parse(&body)?;
     wanted.validate()?;
     provider.turn_knobs(|knobs| {
@@ -110,7 +108,7 @@ async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Co
 
 /// Changes the knobs that are named, as JSON Merge Patch (RFC 7396) does; `null` restores a default. A patch that names
 /// `faults` restarts their counts.
-async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
+async fn patch_knobs(State(provider): State<Arc<SimulatedProvider>>, body: Bytes) -> ControlResult {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
         return Err(ControlError::bad_request(
@@ -169,11 +167,11 @@ struct ClockChange {
     skew_seconds: Option<f64>,
 }
 
-async fn clock(State(provider): State<Arc<Provider>>) -> Response {
+async fn clock(State(provider): State<Arc<SimulatedProvider>>) -> Response {
     json_answer(200, &json!({ "now": provider.clock.now().iso() }))
 }
 
-async fn set_clock(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
+async fn set_clock(State(provider): State<Arc<SimulatedProvider>>, body: Bytes) -> ControlResult {
     let change: ClockChange = parse(&body)?;
     match (change.advance_seconds, change.skew_seconds) {
         (Some(by), None) => provider.clock.advance(ticks(by)?),
@@ -199,7 +197,7 @@ struct Steps {
     changes: u64,
 }
 
-async fn step(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
+async fn step(State(provider): State<Arc<SimulatedProvider>>, body: Bytes) -> ControlResult {
     let steps: Steps = parse(&body)?;
     if steps.changes > MAX_STEPS {
         return Err(ControlError::bad_request(format!("changes is at most {MAX_STEPS} per call")));
@@ -210,11 +208,14 @@ async fn step(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResu
 }
 
 /// Disables a webhook, as the provider does after failed deliveries.
-async fn disable_webhook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> ControlResult {
+async fn disable_webhook(
+    State(provider): State<Arc<SimulatedProvider>>,
+    Path(id): Path<String>,
+) -> ControlResult {
     let webhook =
         Guid::parse(&id).ok_or_else(|| ControlError::bad_request(format!("{id:?} is not a GUID")))?;
     if !provider.accounting.disable(webhook) {
-        return Err(ControlError::not_found(format!("there is no active webhook {id}")));
+        return Err(ControlError { status: 404, message: format!("there is no active webhook {id}") });
     }
     Ok(json_answer(200, &json!({ "webhook": id, "act": "disable" })))
 }

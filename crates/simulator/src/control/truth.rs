@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{ControlError, ControlResult};
 use crate::{
-    Provider,
+    SimulatedProvider,
     catalog::Resource,
     identity::Issued,
     world::{Place, RecordState},
@@ -24,7 +24,7 @@ use crate::{
 /// Bytes per chunk of a long list.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-pub(super) fn router() -> Router<Arc<Provider>> {
+pub(super) fn router() -> Router<Arc<SimulatedProvider>> {
     Router::new()
         .route("/_control/truth/records/{resource}", get(record_lines))
         .route("/_control/truth/deliveries", journal(|of, from, limit| of.deliveries.entries(from, limit)))
@@ -54,12 +54,12 @@ pub struct RecordTruth {
 }
 
 /// Every record of a resource, deleted ones included.
-pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
+pub fn records(provider: &SimulatedProvider, resource: Resource) -> Vec<RecordTruth> {
     let (rows, naming) = {
         let world = provider.world();
         (world.records(resource).collect::<Vec<_>>(), world.naming())
     };
-    let truth = |(place, row): (Place, crate::world::Row)| {
+    let truth = |(place, row): (Place, crate::world::WorldRow)| {
         let company = if resource == Resource::Companies { Some(place.index) } else { place.company };
         let own = |index| Place { resource: Resource::Companies, company: None, index };
         RecordTruth {
@@ -75,7 +75,10 @@ pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
     rows.into_iter().map(truth).collect()
 }
 
-async fn record_lines(State(provider): State<Arc<Provider>>, Path(name): Path<String>) -> ControlResult {
+async fn record_lines(
+    State(provider): State<Arc<SimulatedProvider>>,
+    Path(name): Path<String>,
+) -> ControlResult {
     let resource = serde_json::from_value(Value::from(name.as_str()))
         .map_err(|_| ControlError::bad_request(format!("there is no resource {name:?}")))?;
     Ok(lines(records(&provider, resource).into_iter()))
@@ -99,17 +102,21 @@ struct Numbered<T> {
 
 /// A route that returns a part of a journal.
 fn journal<T: Serialize + Send + 'static>(
-    read: fn(&Provider, u64, usize) -> Vec<(u64, T)>,
-) -> MethodRouter<Arc<Provider>> {
-    get(move |State(provider): State<Arc<Provider>>, Query(range): Query<Range>| async move {
+    read: fn(&SimulatedProvider, u64, usize) -> Vec<(u64, T)>,
+) -> MethodRouter<Arc<SimulatedProvider>> {
+    get(move |State(provider): State<Arc<SimulatedProvider>>, Query(range): Query<Range>| async move {
         let entries = read(&provider, range.from, range.limit.unwrap_or(usize::MAX));
         lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
     })
 }
 
 /// A route that returns everything of a kind.
-fn all<T: Serialize + Send + 'static>(read: fn(&Provider) -> Vec<T>) -> MethodRouter<Arc<Provider>> {
-    get(move |State(provider): State<Arc<Provider>>| async move { lines(read(&provider).into_iter()) })
+fn all<T: Serialize + Send + 'static>(
+    read: fn(&SimulatedProvider) -> Vec<T>,
+) -> MethodRouter<Arc<SimulatedProvider>> {
+    get(
+        move |State(provider): State<Arc<SimulatedProvider>>| async move { lines(read(&provider).into_iter()) },
+    )
 }
 
 #[derive(Serialize)]
@@ -121,7 +128,7 @@ struct TokenLine {
     token: Issued,
 }
 
-fn tokens(provider: &Provider) -> Vec<TokenLine> {
+fn tokens(provider: &SimulatedProvider) -> Vec<TokenLine> {
     let by = |issued_by| move |token| TokenLine { issued_by, token };
     let identity = provider.identity.issued().into_iter().map(by("identity"));
     identity.chain(provider.invoicing.issued().into_iter().map(by("invoicing"))).collect()

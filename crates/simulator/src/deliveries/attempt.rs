@@ -19,26 +19,20 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=ut
 pub(super) struct AttemptOutcome {
     /// Time until the head of the answer or the failure.
     pub(super) took: Duration,
-    /// Status, and whether it had cookies; or why there is no answer.
-    pub(super) answer: Result<(StatusCode, bool), String>,
+    /// Status of the answer.
+    pub(super) status: Option<StatusCode>,
+    /// Why it failed, whatever the status is.
+    pub(super) error: Option<String>,
 }
 
 impl AttemptOutcome {
-    /// Whether the receiver accepted; otherwise the reason, if it is not the status.
-    pub(super) fn verdict(&self, purpose: Purpose, accepts: Accepts) -> Result<(), Option<String>> {
-        let (status, cookies) = match &self.answer {
-            Ok(answer) => *answer,
-            Err(error) => return Err(Some(error.clone())),
-        };
-        let accepted = match (purpose, accepts) {
+    /// Whether the receiver accepted.
+    pub(super) fn accepted(&self, purpose: Purpose, accepts: Accepts) -> bool {
+        let fits = |status: StatusCode| match (purpose, accepts) {
             (Purpose::Acknowledge, _) | (_, Accepts::Only200) => status == StatusCode::OK,
             (Purpose::Event, Accepts::Any2xx) => status.is_success(),
         };
-        match (accepted, cookies) {
-            (true, false) => Ok(()),
-            (_, true) => Err(Some("cookies in the answer".to_owned())),
-            (false, false) => Err(None),
-        }
+        self.error.is_none() && self.status.is_some_and(fits)
     }
 }
 
@@ -60,17 +54,17 @@ pub(super) async fn post(
     let deadline = begun + limit;
     let answer = timeout_at(deadline, client.execute(request)).await;
     let took = begun.elapsed();
-    let answer = match answer {
-        Err(_) => Err("time limit".to_owned()),
-        Ok(Err(error)) => Err(cause(&error)),
+    let (status, error) = match answer {
+        Err(_) => (None, Some("time limit".to_owned())),
+        Ok(Err(error)) => (None, Some(cause(&error))),
         Ok(Ok(response)) => {
-            let worth = (response.status(), response.headers().contains_key(header::SET_COOKIE));
+            let (status, cookies) = (response.status(), response.headers().contains_key(header::SET_COOKIE));
             // Reading the body keeps the connection reusable.
             timeout_at(deadline, drain(response)).await.ok();
-            Ok(worth)
+            (Some(status), cookies.then(|| "cookies in the answer".to_owned()))
         }
     };
-    AttemptOutcome { took, answer }
+    AttemptOutcome { took, status, error }
 }
 
 async fn drain(mut response: Response) {

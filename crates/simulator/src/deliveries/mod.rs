@@ -56,7 +56,7 @@ const MAX_REORDER_DISTANCE: u64 = 4;
 #[derive(Debug)]
 pub struct Deliveries {
     core: Arc<Core>,
-    journal: Journal<Entry>,
+    journal: Journal<JournalEntry>,
     queue: Mutex<DeliveryQueue>,
     clients: client::DeliveryClients,
     /// Wakes the loop: a delivery may be due.
@@ -167,7 +167,7 @@ impl About {
 /// A delivery in the journal.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct JournalEntry {
     /// Its family.
     pub family: Family,
     /// Its webhook or hook.
@@ -305,7 +305,7 @@ impl Deliveries {
     }
 
     /// Deliveries from number `from` on that the journal still has: `(number, entry)`.
-    pub fn entries(&self, from: u64, limit: usize) -> Vec<(u64, Entry)> {
+    pub fn entries(&self, from: u64, limit: usize) -> Vec<(u64, JournalEntry)> {
         self.journal.from(from, limit)
     }
 
@@ -338,7 +338,7 @@ impl Deliveries {
 
     fn push(&self, family: Family, webhook: Guid, purpose: Purpose, about: About, end: Option<End>) -> u64 {
         let (at, attempts) = (self.core.clock.now(), Vec::new());
-        self.journal.push(Entry { family, webhook, purpose, about, at, body_hash: 0, attempts, end })
+        self.journal.push(JournalEntry { family, webhook, purpose, about, at, body_hash: 0, attempts, end })
     }
 
     fn end(&self, number: u64, end: End) {

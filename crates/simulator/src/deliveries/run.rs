@@ -109,16 +109,16 @@ fn send(
 fn settle(deliveries: &Deliveries, families: &impl WebhookFamilies, done: FinishedAttempt) {
     let FinishedAttempt { mut job, at, body_hash, outcome } = done;
     let order = Arc::clone(&job.order);
-    let verdict = outcome.verdict(order.purpose, deliveries.core.knobs().delivery.accepts);
-    let status = outcome.answer.as_ref().ok().map(|(status, _)| *status);
+    let accepted = outcome.accepted(order.purpose, deliveries.core.knobs().delivery.accepts);
+    let AttemptOutcome { took, status, error } = outcome;
     let gone = order.gone_ends && status == Some(StatusCode::GONE);
-    let wait = order.retries.get(job.attempts as usize - 1).copied();
-    let (end, error) = match verdict {
-        Ok(()) => (Some(End::Accepted), None),
-        Err(error) if gone || wait.is_none() => (Some(End::GivenUp), error),
-        Err(error) => (None, error),
+    let wait = order.retries.get(job.attempts as usize - 1).copied().filter(|_| !accepted && !gone);
+    let end = match wait {
+        Some(_) => None,
+        None if accepted => Some(End::Accepted),
+        None => Some(End::GivenUp),
     };
-    let took = u32::try_from(outcome.took.as_millis()).unwrap_or(u32::MAX);
+    let took = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
     let entry = Attempt { at, took, status: status.map(|status| status.as_u16()), error };
     deliveries.journal.update(job.number, |journaled| {
         if job.attempts == 1 {
@@ -127,12 +127,12 @@ fn settle(deliveries: &Deliveries, families: &impl WebhookFamilies, done: Finish
         journaled.attempts.push(entry);
         journaled.end = end;
     });
-    if let Some(end) = end {
-        families.ended(&order, end == End::Accepted);
+    if wait.is_none() {
+        families.ended(&order, accepted);
     }
     let first = job.first.take();
     let is_first = job.attempts == 1;
-    let retry = wait.filter(|_| end.is_none()).map(|wait| (job, wait));
+    let retry = wait.map(|wait| (job, wait));
     attempt_ended(deliveries, &order, is_first, retry);
     if let Some(first) = first {
         // The waiting task may be gone.

@@ -7,16 +7,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::{
     extract::ConnectInfo,
-    http::{HeaderMap, Method, header, request::Parts},
+    http::{HeaderMap, Method, request::Parts},
 };
 
 use super::Gateway;
 use crate::{
-    call::{Call, Context},
-    catalog::{Area, Resource},
+    call::{AdmittedCall, SentContext},
+    catalog::{GatewayArea, Resource},
     clock::Ticks,
     error_answer::ApiError,
-    identity::{Caller, TokenStatus, bearer},
+    identity::{Caller, TokenStatus, bearer, has_type},
     knobs::{ExpiredToken, GatewayKnobs},
 };
 
@@ -27,8 +27,8 @@ const WEBHOOKS_SCOPE: &str = "SVC.ES.Webhooks";
 const PAYROLL_SCOPE: &str = "SVC.ES.EquipoContex";
 
 /// The area that a path belongs to.
-pub(super) fn area(path: &str) -> Option<Area> {
-    Area::ALL.into_iter().find(|area| below(path, *area).is_some())
+pub(super) fn area(path: &str) -> Option<GatewayArea> {
+    GatewayArea::ALL.into_iter().find(|area| below(path, *area).is_some())
 }
 
 /// Whether a knob hides this by-id path.
@@ -42,24 +42,16 @@ pub(super) fn is_hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bo
         })
 }
 
-/// The status of a token in an area.
-fn token_status(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> TokenStatus {
-    match area {
-        Area::Invoicing => match gateway.invoicing.check(bearer, now) {
-            TokenStatus::Unknown => by_identity(gateway, bearer, now),
-            known => known,
-        },
-        Area::Accounting | Area::Core | Area::Import | Area::Payroll => gateway.identity.check(bearer, now),
+/// The status of a token in an area. The invoicing API has its own tokens; a knob accepts identity tokens with a scope, too.
+fn token_status(gateway: &Gateway, area: GatewayArea, bearer: &str, now: Ticks) -> TokenStatus {
+    if area != GatewayArea::Invoicing {
+        return gateway.identity.check(bearer, now);
     }
-}
-
-/// The status of an identity token at the invoicing API, where a knob accepts those.
-fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
-    let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else {
-        return TokenStatus::Unknown;
-    };
+    let own = gateway.invoicing.check(bearer, now);
+    let knobs = gateway.core.knobs();
+    let (TokenStatus::Unknown, Some(scope)) = (&own, &knobs.invoicing.identity_scope) else { return own };
     match gateway.identity.check(bearer, now) {
-        TokenStatus::Valid(caller) if caller.scopes.contains(&scope) => {
+        TokenStatus::Valid(caller) if caller.scopes.contains(scope) => {
             TokenStatus::Valid(Caller { invoicing_company: Some(0), ..caller })
         }
         TokenStatus::Expired => TokenStatus::Expired,
@@ -70,17 +62,17 @@ fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
 /// Checks everything but the body and returns the call as handlers get it.
 pub(super) fn admit(
     gateway: &Gateway,
-    area: Area,
+    area: GatewayArea,
     parts: &Parts,
-    context: Context,
-) -> Result<Call, ApiError> {
+    context: SentContext,
+) -> Result<AdmittedCall, ApiError> {
     let now = gateway.core.clock.now();
     let (headers, path) = (&parts.headers, parts.uri.path());
     let key = subscription(&gateway.core.settings.subscription_keys, headers)?;
     gateway.core.count(|knobs| gateway.limits.count(key, &knobs.gateway, now))?;
 
     let webhooks = below(path, area).is_some_and(|rest| rest.split('/').any(|segment| segment == "webhooks"));
-    let caller = if area == Area::Invoicing && parts.method == Method::POST && is_login(path) {
+    let caller = if area == GatewayArea::Invoicing && parts.method == Method::POST && is_login(path) {
         None
     } else {
         let status = bearer(headers).map(|bearer| token_status(gateway, area, bearer, now));
@@ -89,12 +81,12 @@ pub(super) fn admit(
         Some(caller)
     };
     common_headers(area, headers, gateway.core.knobs().invoicing.version_required)?;
-    if webhooks && is_accounting(area) && context != Context::None {
+    if webhooks && is_accounting(area) && context != SentContext::None {
         return Err(ApiError::api(400, "webhooks are managed with context none"));
     }
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), |peer| peer.0);
-    Ok(Call { caller, context, peer })
+    Ok(AdmittedCall { caller, context, peer })
 }
 
 /// The index of the request's key among the valid ones.
@@ -127,14 +119,14 @@ fn caller(status: Option<TokenStatus>, expired: ExpiredToken) -> Result<Caller, 
     }
 }
 
-fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), ApiError> {
+fn scopes(area: GatewayArea, webhooks: bool, caller: &Caller) -> Result<(), ApiError> {
     let api = match area {
-        Area::Core => Some(CORE_SCOPE),
+        GatewayArea::Core => Some(CORE_SCOPE),
         // The document does not show which scope opens the import. Its files become accounting records, so it is that of
         // accounting.
-        Area::Accounting | Area::Import => Some(ACCOUNTING_SCOPE),
-        Area::Payroll => Some(PAYROLL_SCOPE),
-        Area::Invoicing => None,
+        GatewayArea::Accounting | GatewayArea::Import => Some(ACCOUNTING_SCOPE),
+        GatewayArea::Payroll => Some(PAYROLL_SCOPE),
+        GatewayArea::Invoicing => None,
     };
     let needed = [api, (webhooks && is_accounting(area)).then_some(WEBHOOKS_SCOPE)];
     match needed.iter().flatten().find(|&&scope| !caller.scopes.iter().any(|granted| granted == scope)) {
@@ -143,25 +135,23 @@ fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), ApiError> {
     }
 }
 
-fn common_headers(area: Area, headers: &HeaderMap, needs_version: bool) -> Result<(), ApiError> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = content_type.split(';').next().unwrap_or("").trim();
-    if !essence.eq_ignore_ascii_case("application/json") {
+fn common_headers(area: GatewayArea, headers: &HeaderMap, needs_version: bool) -> Result<(), ApiError> {
+    if !has_type(headers, "application/json") {
         return Err(ApiError::api(415, "Content-Type must be application/json"));
     }
     let is_versioned = || headers.get("api-version").is_some_and(|version| version == "2.0");
-    if area == Area::Invoicing && needs_version && !is_versioned() {
+    if area == GatewayArea::Invoicing && needs_version && !is_versioned() {
         return Err(ApiError::api(400, "Api-Version must be 2.0"));
     }
     Ok(())
 }
 
-const fn is_accounting(area: Area) -> bool {
-    matches!(area, Area::Accounting | Area::Core | Area::Import)
+const fn is_accounting(area: GatewayArea) -> bool {
+    matches!(area, GatewayArea::Accounting | GatewayArea::Core | GatewayArea::Import)
 }
 
 fn is_login(path: &str) -> bool {
-    below(path, Area::Invoicing) == Some("users/login")
+    below(path, GatewayArea::Invoicing) == Some("users/login")
 }
 
 fn is_resource(path: &str) -> bool {
@@ -169,6 +159,6 @@ fn is_resource(path: &str) -> bool {
 }
 
 /// The path below an area, without the slash between.
-fn below(path: &str, area: Area) -> Option<&str> {
+fn below(path: &str, area: GatewayArea) -> Option<&str> {
     path.strip_prefix(area.path())?.strip_prefix('/')
 }

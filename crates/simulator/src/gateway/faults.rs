@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use url::form_urlencoded;
 
 use crate::{
-    knobs::{Effect, Fault, Target},
+    knobs::{Effect, Fault, FaultTarget},
     random::{Random, mix},
 };
 
@@ -28,7 +28,7 @@ struct RuleCount {
 
 /// What rules match against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RequestFacts<'a> {
+pub(super) struct FaultSubject<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
     pub(super) query: &'a str,
@@ -46,7 +46,7 @@ impl FaultCounters {
         &self,
         rules: &'a [Fault],
         seed: u64,
-        seen: RequestFacts<'_>,
+        seen: FaultSubject<'_>,
     ) -> Option<&'a Effect> {
         let mut counts = self.0.lock();
         let purposes = PURPOSE..;
@@ -76,8 +76,8 @@ impl RuleCount {
     }
 }
 
-impl RequestFacts<'_> {
-    fn fits(&self, target: &Target) -> bool {
+impl FaultSubject<'_> {
+    fn fits(&self, target: &FaultTarget) -> bool {
         target.method.as_ref().is_none_or(|method| self.method.as_str().eq_ignore_ascii_case(method))
             && target.path.as_ref().is_none_or(|path| self.path.starts_with(path))
             && target.ending.as_ref().is_none_or(|ending| self.ends_with(ending))

@@ -14,14 +14,8 @@ use crate::{
 /// Counts per subscription key.
 #[derive(Debug)]
 pub(super) struct RateLimits {
-    /// By the index of the key in the settings.
-    used: Mutex<Vec<KeyUsage>>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct KeyUsage {
-    rate: Option<RateWindow>,
-    quota: Option<RateWindow>,
+    /// The windows of rate and quota, by the index of the key in the settings.
+    used: Mutex<Vec<[Option<RateWindow>; 2]>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,20 +27,17 @@ struct RateWindow {
 impl RateLimits {
     /// For this number of keys.
     pub(super) fn new(keys: usize) -> Self {
-        Self { used: Mutex::new(vec![KeyUsage::default(); keys]) }
+        Self { used: Mutex::new(vec![[None; 2]; keys]) }
     }
 
     /// Drops the windows of limits whose numbers have changed.
     pub(super) fn turned(&self, before: &GatewayKnobs, now: &GatewayKnobs) {
-        let numbers = |limit: &Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
-        let rate = numbers(&before.rate) != numbers(&now.rate);
-        let quota = numbers(&before.quota) != numbers(&now.quota);
-        for used in self.used.lock().iter_mut() {
-            if rate {
-                used.rate = None;
-            }
-            if quota {
-                used.quota = None;
+        let numbers = |limit: Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
+        let pairs = [(before.rate, now.rate), (before.quota, now.quota)];
+        let changed = pairs.map(|(before, now)| numbers(before) != numbers(now));
+        for windows in self.used.lock().iter_mut() {
+            for (window, _) in windows.iter_mut().zip(changed).filter(|(_, changed)| *changed) {
+                *window = None;
             }
         }
     }
@@ -54,12 +45,12 @@ impl RateLimits {
     /// Counts a request of a key, or refuses it.
     pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), ApiError> {
         let mut used = self.used.lock();
-        let Some(used) = used.get_mut(key) else { return Ok(()) };
-        if let Some(rate) = &knobs.rate {
-            pass(&mut used.rate, rate, now).map_err(|seconds| throttled(seconds, rate.tells))?;
+        let Some([rate, quota]) = used.get_mut(key) else { return Ok(()) };
+        if let Some(limit) = &knobs.rate {
+            pass(rate, limit, now).map_err(|seconds| throttled(seconds, limit.tells))?;
         }
-        if let Some(quota) = &knobs.quota {
-            pass(&mut used.quota, quota, now).map_err(|seconds| used_up(seconds, quota.tells))?;
+        if let Some(limit) = &knobs.quota {
+            pass(quota, limit, now).map_err(|seconds| used_up(seconds, limit.tells))?;
         }
         Ok(())
     }

@@ -28,14 +28,14 @@ use server::HangUp;
 use self::{faults::FaultCounters, limits::RateLimits};
 use super::{
     answer::unknown_path,
-    call::Context,
-    catalog::Area,
+    call::SentContext,
+    catalog::GatewayArea,
     clock::Ticks,
     core::Core,
     effect::{first_page, replacement, spoil},
     error_answer::ApiError,
-    identity::Identity,
-    invoicing::Invoicing,
+    identity::IdentityProvider,
+    invoicing::InvoicingService,
     journal::Journal,
     knobs::{Effect, Knobs},
     random::{Random, mix},
@@ -43,7 +43,6 @@ use super::{
 
 mod checks;
 mod compress;
-mod context;
 mod faults;
 mod limits;
 
@@ -61,8 +60,8 @@ const PURPOSE: u64 = 0x6761_7465_7761_7900;
 #[derive(Debug)]
 pub struct Gateway {
     core: Arc<Core>,
-    identity: Arc<Identity>,
-    invoicing: Arc<Invoicing>,
+    identity: Arc<IdentityProvider>,
+    invoicing: Arc<InvoicingService>,
     requests: Journal<Request>,
     limits: RateLimits,
     faults: FaultCounters,
@@ -95,7 +94,11 @@ pub struct Request {
 }
 
 impl Gateway {
-    pub(super) fn new(core: &Arc<Core>, identity: &Arc<Identity>, invoicing: &Arc<Invoicing>) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        identity: &Arc<IdentityProvider>,
+        invoicing: &Arc<InvoicingService>,
+    ) -> Self {
         let settings = &core.settings;
         Self {
             core: Arc::clone(core),
@@ -153,8 +156,8 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
         return unknown_path();
     };
     let seed = gateway.core.seed();
-    let context = context::read(request.headers());
-    let company = if let Context::Company(company) = &context { Some(company.clone()) } else { None };
+    let context = SentContext::read(request.headers());
+    let company = if let SentContext::Company(company) = &context { Some(company.clone()) } else { None };
     let compressed = compress::is_wanted(request.headers());
     let number = gateway.requests.push(Request {
         at: gateway.core.clock.now(),
@@ -174,7 +177,7 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
-    let seen = faults::RequestFacts {
+    let seen = faults::FaultSubject {
         method: request.method(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or(""),
@@ -195,16 +198,13 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     };
     let compressed = compressed && gateway.core.knobs().gateway.gzip;
     // Truncation applies to the compressed bytes, every other effect to the uncompressed ones.
-    let (before, after) = match &fault {
-        Some(Effect::Truncate) => (compressed, false),
-        _ => (false, compressed),
-    };
-    let answer = if before { compress::compress(answer).await } else { answer };
+    let cut = matches!(fault, Some(Effect::Truncate));
+    let answer = if compressed && cut { compress::compress(answer).await } else { answer };
     let answer = match fault {
         Some(fault) => spoil(&fault, answer, &mut random).await,
         None => answer,
     };
-    let answer = if after { compress::compress(answer).await } else { answer };
+    let answer = if compressed && !cut { compress::compress(answer).await } else { answer };
     if answer.extensions().get::<HangUp>().is_none() {
         gateway.requests.update(number, |entry| entry.status = Some(answer.status().as_u16()));
     }
@@ -214,8 +214,8 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
 /// The right answer, before any fault.
 async fn answer(
     gateway: &Gateway,
-    area: Area,
-    context: Context,
+    area: GatewayArea,
+    context: SentContext,
     request: HttpRequest,
     next: Option<Next>,
 ) -> Response {

@@ -11,10 +11,10 @@ use axum::{
 };
 
 use super::{
-    Identity, claims, oauth_error::OAuthError, page, parameters::Parameters, pkce::Challenge,
+    IdentityProvider, claims, oauth_error::OAuthError, page, parameters::Parameters, pkce::Challenge,
     redirect::Redirect,
 };
-use crate::{knobs::Knobs, settings::Client};
+use crate::{knobs::Knobs, settings::OAuthClient};
 
 const MAX_QUERY_BYTES: usize = 16 * 1_024;
 
@@ -34,14 +34,17 @@ pub(super) struct AuthorizationRequest {
 }
 
 /// GET `/auth/core/connect/authorize`.
-pub(super) async fn authorize(State(identity): State<Arc<Identity>>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn authorize(
+    State(identity): State<Arc<IdentityProvider>>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let query = query.unwrap_or_default();
     if query.len() > MAX_QUERY_BYTES {
         return page::refusal("the request is too long");
     }
     let parameters = Parameters::parse(query.as_bytes());
-    let client = &identity.core.settings.client;
-    let redirect = match check_client(client, &parameters) {
+    let settings = &identity.core.settings;
+    let redirect = match check_client(&settings.client, &parameters) {
         Ok(redirect) => redirect,
         Err(text) => return page::refusal(text),
     };
@@ -54,11 +57,11 @@ pub(super) async fn authorize(State(identity): State<Arc<Identity>>, RawQuery(qu
     if parameters.contains("auto") {
         return finish(&identity, login);
     }
-    page::login(&identity.user, &client.id, &login.scopes, redirect.text(), &parameters)
+    page::login(settings, &login.scopes, redirect.text(), &parameters)
 }
 
 /// Grants the login, unless a knob refuses it.
-fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
+fn finish(identity: &IdentityProvider, login: AuthorizationRequest) -> Response {
     let knobs = identity.core.knobs();
     let redirect = login.redirect.clone();
     let state = if knobs.identity.bend_state { super::altered(&login.state) } else { login.state.clone() };
@@ -74,7 +77,7 @@ fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
 }
 
 /// Checks client and redirect address. Without both, nothing may be redirected.
-fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'static str> {
+fn check_client(client: &OAuthClient, parameters: &Parameters) -> Result<Redirect, &'static str> {
     if parameters.repeats("client_id redirect_uri") {
         return Err("client_id and redirect_uri may be sent only once");
     }

@@ -1,13 +1,15 @@
 //! The payloads of tokens: every claim of the document's table, with its type.
 
+use std::sync::Arc;
+
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
 
 use crate::{
     clock::Ticks,
+    core::Core,
     random::{Guid, Random},
-    settings::Settings,
 };
 
 /// Documented scopes of the accounting token.
@@ -21,10 +23,7 @@ pub(super) const COMMON: [&str; 2] = ["offline_access", "openid"];
 /// The only user, which follows from the seed.
 #[derive(Debug)]
 pub(super) struct User {
-    issuer: String,
-    client: String,
-    tenant: String,
-    email: String,
+    core: Arc<Core>,
     subject: Guid,
     /// Number of the customer account.
     account: u64,
@@ -57,15 +56,12 @@ pub(super) enum HashedToken<'a> {
 }
 
 impl User {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
         /// "user" in ASCII.
         const PURPOSE: u64 = 0x7573_6572;
-        let mut random = Random::new(settings.world.seed, PURPOSE);
+        let mut random = Random::new(core.seed(), PURPOSE);
         Self {
-            issuer: settings.issuer.clone(),
-            client: settings.client.id.clone(),
-            tenant: settings.tenant.clone(),
-            email: settings.invoicing.mail.clone(),
+            core: Arc::clone(core),
             subject: random.guid(),
             account: random.below(1_000_000),
             key_user: random.guid(),
@@ -83,17 +79,18 @@ impl User {
     /// Payload of an access token. It begins with `$id`; with `twice`, that member appears twice.
     pub(super) fn access(&self, facts: TokenFacts<'_>, twice: bool) -> String {
         let [usr, owapp, mem, oun] = self.others;
+        let settings = &self.core.settings;
         let mut claims = json!({
-            "iss": self.issuer,
-            "aud": format!("{}/resources", self.issuer),
+            "iss": settings.issuer,
+            "aud": format!("{}/resources", settings.issuer),
             "exp": facts.until.seconds(),
             "nbf": facts.from.seconds(),
-            "client_id": self.client,
+            "client_id": settings.client.id,
             "scope": facts.scopes,
             "sub": self.subject,
             "auth_time": facts.login.seconds(),
             "idp": "idsrv",
-            "svc.es.clientid": self.tenant,
+            "svc.es.clientid": settings.tenant,
             "svc.es.idcda": format!("{:06}", self.account),
             "usr": usr,
             "owapp": owapp,
@@ -104,7 +101,7 @@ impl User {
         if has(facts.scopes, &ACCOUNTING) {
             claims["given_name"] = json!("Ana");
             claims["lang"] = json!("es");
-            claims["email"] = json!(self.email);
+            claims["email"] = json!(settings.invoicing.mail);
             claims["svc.es.modules"] = json!("COR;ACC;MNG;WHK");
             claims["svc.es.keyusercorrelationid"] = json!(self.key_user);
         }
@@ -130,8 +127,8 @@ impl User {
         let hash = digest::digest(&digest::SHA256, text.as_bytes());
         let half = hash.as_ref().get(..16).unwrap_or_default();
         let mut claims = json!({
-            "iss": self.issuer,
-            "aud": self.client,
+            "iss": self.core.settings.issuer,
+            "aud": self.core.settings.client.id,
             "exp": facts.until.seconds(),
             "nbf": facts.from.seconds(),
             "iat": facts.from.seconds(),
@@ -145,11 +142,6 @@ impl User {
             claims["nonce"] = json!(nonce);
         }
         claims.to_string()
-    }
-
-    /// Mail and tenant, for the login page.
-    pub(super) fn name(&self) -> (&str, &str) {
-        (&self.email, &self.tenant)
     }
 }
 

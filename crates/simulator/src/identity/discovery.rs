@@ -9,31 +9,35 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{Identity, claims, faults::ActiveFault, oauth_error::OAuthError};
+use super::{IdentityProvider, claims, faults::ActiveFault, oauth_error::OAuthError};
 use crate::{
     answer::json_answer,
     core::Core,
-    knobs::{Endpoint, Pkce},
+    knobs::{IdentityEndpoint, Pkce},
     settings::Tls,
 };
 
 /// GET `/auth/core/.well-known/openid-configuration`. Its endpoints have the address that the client used, so that it works
 /// behind any name and port.
 pub(super) async fn discovery(
-    State(identity): State<Arc<Identity>>,
+    State(identity): State<Arc<IdentityProvider>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    looked_up(&identity, Endpoint::Discovery, || document(&identity.core, &uri, &headers)).await
+    looked_up(&identity, IdentityEndpoint::Discovery, || document(&identity.core, &uri, &headers)).await
 }
 
 /// GET `/auth/core/.well-known/jwks`.
-pub(super) async fn key_set(State(identity): State<Arc<Identity>>) -> Response {
-    looked_up(&identity, Endpoint::Keys, || json_answer(200, &identity.keys.set())).await
+pub(super) async fn key_set(State(identity): State<Arc<IdentityProvider>>) -> Response {
+    looked_up(&identity, IdentityEndpoint::Keys, || json_answer(200, &identity.keys.set())).await
 }
 
 /// Applies faults to a document.
-async fn looked_up(identity: &Identity, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
+async fn looked_up(
+    identity: &IdentityProvider,
+    on: IdentityEndpoint,
+    look_up: impl FnOnce() -> Response,
+) -> Response {
     let fault = ActiveFault::new(&identity.core, on);
     match fault.before(identity).await {
         Some(answer) => answer,

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::{Identity, parameters::Parameters};
+use super::{IdentityProvider, parameters::Parameters};
 use crate::clock::Ticks;
 
 /// Far more than any token of this endpoint has.
@@ -105,7 +105,7 @@ impl<'a> PresentedToken<'a> {
 
 /// Records an exchange whose token was not looked up.
 pub(super) fn record_undecided(
-    identity: &Identity,
+    identity: &IdentityProvider,
     form: &Parameters,
     outcome: ExchangeOutcome,
 ) -> Option<u64> {
@@ -116,7 +116,7 @@ pub(super) fn record_undecided(
 /// Records what happens to an answer; lost unless [`Self::end`] says otherwise.
 #[derive(Debug)]
 pub(super) struct ExchangeRecord<'a> {
-    identity: &'a Identity,
+    identity: &'a IdentityProvider,
     /// The form, until its exchange is decided.
     form: Option<&'a Parameters>,
     /// Number of the journal entry, once there is one.
@@ -125,7 +125,7 @@ pub(super) struct ExchangeRecord<'a> {
 
 impl<'a> ExchangeRecord<'a> {
     /// `form` is `None` for a request that presents nothing.
-    pub(super) const fn new(identity: &'a Identity, form: Option<&'a Parameters>) -> Self {
+    pub(super) const fn new(identity: &'a IdentityProvider, form: Option<&'a Parameters>) -> Self {
         Self { identity, form, number: None }
     }
 

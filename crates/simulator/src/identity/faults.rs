@@ -2,11 +2,11 @@
 
 use axum::response::Response;
 
-use super::Identity;
+use super::IdentityProvider;
 use crate::{
     core::Core,
     effect::{replacement, spoil},
-    knobs::{Effect, Endpoint, IdentityFault},
+    knobs::{Effect, IdentityEndpoint, IdentityFault},
     random::Random,
 };
 
@@ -18,7 +18,7 @@ pub(super) struct ActiveFault(Option<IdentityFault>);
 
 impl ActiveFault {
     /// Draws the fault for a request to this endpoint.
-    pub(super) fn new(core: &Core, on: Endpoint) -> Self {
+    pub(super) fn new(core: &Core, on: IdentityEndpoint) -> Self {
         let fits = |fault: &IdentityFault| fault.on == on && fault.times != Some(0);
         // Counting may copy all knobs, so look for a rule first.
         if !core.knobs().identity.faults.iter().any(fits) {
@@ -32,7 +32,7 @@ impl ActiveFault {
     }
 
     /// The answer that replaces any work.
-    pub(super) async fn before(&self, identity: &Identity) -> Option<Response> {
+    pub(super) async fn before(&self, identity: &IdentityProvider) -> Option<Response> {
         match &self.0 {
             Some(IdentityFault { after_work: false, effect: Effect::Delay(latency), .. }) => {
                 tokio::time::sleep(identity.latency(latency)).await;
@@ -44,7 +44,7 @@ impl ActiveFault {
     }
 
     /// The answer after the work, and whether it is unchanged.
-    pub(super) async fn after(self, identity: &Identity, answer: Response) -> (Response, bool) {
+    pub(super) async fn after(self, identity: &IdentityProvider, answer: Response) -> (Response, bool) {
         let Some(IdentityFault { effect, after_work, .. }) = self.0 else { return (answer, true) };
         if let Effect::Delay(latency) = &effect {
             if after_work {

@@ -40,7 +40,7 @@ const MAX_REMEMBERED: usize = 65_536;
 
 /// A login and everything issued for it.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub(super) struct IssuedGrant {
     /// Numbered from 0.
     pub(super) number: u64,
     /// Granted scopes.
@@ -56,7 +56,7 @@ pub(super) struct Grant {
 #[derive(Debug)]
 pub(super) struct Exchanged {
     /// The grant to issue tokens for.
-    pub(super) grant: Arc<Grant>,
+    pub(super) grant: Arc<IssuedGrant>,
     /// The refresh token to use next; `None` without `offline_access`.
     pub(super) refresh: Option<String>,
     /// Whether it is new.
@@ -70,39 +70,28 @@ struct DeniedExchange {
 }
 
 #[derive(Debug)]
-pub(super) struct GrantTable {
+pub(super) struct IssuedGrants {
     /// Draws codes and refresh tokens.
     secrets: Random,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
     logins: u64,
-    codes: Recent<IssuedCode>,
-    refreshes: Recent<RefreshToken>,
-    accesses: Recent<AccessToken>,
+    codes: Recent<(IssuedSecret, AuthorizationRequest)>,
+    refreshes: Recent<IssuedSecret>,
+    accesses: Recent<IssuedSecret>,
 }
 
+/// A code, refresh token or access token.
 #[derive(Debug)]
-struct IssuedCode {
-    grant: Arc<Grant>,
-    login: AuthorizationRequest,
-    expires: Ticks,
-    used: bool,
-    number: u64,
-}
-
-#[derive(Debug)]
-struct RefreshToken {
-    grant: Arc<Grant>,
-    /// When it was issued or last used.
+struct IssuedSecret {
+    grant: Arc<IssuedGrant>,
+    /// When it was issued; of a refresh token that is not rotated, when it was last used.
     since: Ticks,
-    rotated_out: bool,
-    number: u64,
-}
-
-#[derive(Debug)]
-struct AccessToken {
-    grant: Arc<Grant>,
+    /// By the knobs of the time of issue.
     expires: Ticks,
+    /// Whether it was redeemed or rotated out.
+    used: bool,
+    /// Its number in the journal.
     number: u64,
 }
 
@@ -112,13 +101,13 @@ impl DeniedExchange {
     }
 }
 
-impl Grant {
+impl IssuedGrant {
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 }
 
-impl GrantTable {
+impl IssuedGrants {
     /// An empty table. Secrets come from the machine and not from the seed, so that a code or token of another run is not valid
     /// here by accident.
     pub(super) fn new(
@@ -145,21 +134,24 @@ impl GrantTable {
         login: AuthorizationRequest,
         seconds: u64,
         now: Ticks,
-    ) -> (Arc<Grant>, String) {
+    ) -> (Arc<IssuedGrant>, String) {
         let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
         let code = self.secrets.guid().simple();
-        let expires = now.plus(Duration::from_secs(seconds));
-        let number = self.record(&grant, "code", &code, now, expires);
-        self.codes
-            .insert(&code, IssuedCode { grant: Arc::clone(&grant), login, expires, used: false, number });
+        let issued = self.record(&grant, "code", &code, now, now.plus(Duration::from_secs(seconds)));
+        self.codes.insert(&code, (issued, login));
         (grant, code)
     }
 
     /// Creates a grant without a code.
-    pub(super) fn begin(&mut self, scopes: Arc<[String]>, nonce: Option<String>, now: Ticks) -> Arc<Grant> {
+    pub(super) fn begin(
+        &mut self,
+        scopes: Arc<[String]>,
+        nonce: Option<String>,
+        now: Ticks,
+    ) -> Arc<IssuedGrant> {
         let number = self.logins;
         self.logins += 1;
-        Arc::new(Grant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
+        Arc::new(IssuedGrant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
     }
 
     /// Exchanges a code or refresh token; also returns the number of its journal entry.
@@ -173,7 +165,7 @@ impl GrantTable {
         let token = presented.token;
         let (grant, exchanged) = match presented.kind {
             ExchangeKind::Code => {
-                let grant = self.codes.get(token).map(|code| code.grant.number);
+                let grant = self.codes.get(token).map(|(code, _)| code.grant.number);
                 (grant, self.redeem(token, form, knobs, now))
             }
             ExchangeKind::Refresh => {
@@ -199,10 +191,8 @@ impl GrantTable {
         knobs: &IdentityKnobs,
         now: Ticks,
     ) -> Result<Exchanged, DeniedExchange> {
-        let entry = self
-            .codes
-            .get_mut(code)
-            .ok_or(DeniedExchange::new(ExchangeOutcome::Unknown, "the code is unknown"))?;
+        let unknown = DeniedExchange::new(ExchangeOutcome::Unknown, "the code is unknown");
+        let (entry, login) = self.codes.get_mut(code).ok_or(unknown)?;
         if entry.used {
             return Err(DeniedExchange::new(ExchangeOutcome::Reused, "the code has been used"));
         }
@@ -216,15 +206,14 @@ impl GrantTable {
         }
         let redirected = match form.get("redirect_uri") {
             None => Err(OAuthError::redirect("redirect_uri is missing")),
-            Some(redirect) if redirect != entry.login.redirect.text() => {
+            Some(redirect) if redirect != login.redirect.text() => {
                 Err(OAuthError::redirect("redirect_uri is not the one of the authorization request"))
             }
             Some(_) => Ok(()),
         };
+        let verify = |()| pkce::verify(login.challenge.as_ref(), form.get("code_verifier"), knobs.pkce);
         redirected
-            .and_then(|()| {
-                pkce::verify(entry.login.challenge.as_ref(), form.get("code_verifier"), knobs.pkce)
-            })
+            .and_then(verify)
             .map_err(|refusal| DeniedExchange { outcome: ExchangeOutcome::Refused, refusal })?;
         let grant = Arc::clone(&entry.grant);
         let offline = grant.scopes.iter().any(|scope| scope == "offline_access");
@@ -242,7 +231,7 @@ impl GrantTable {
         let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
         let grant = Arc::clone(&entry.grant);
         // Checked before the end of the grant, so that the journal shows the reuse.
-        if entry.rotated_out {
+        if entry.used {
             if knobs.reuse_ends_grant {
                 self.end(now, |other| other.number == grant.number);
             }
@@ -258,63 +247,76 @@ impl GrantTable {
             entry.since = now;
             return Ok(Exchanged { grant, refresh: Some(token.to_owned()), rotated: false });
         }
-        entry.rotated_out = true;
+        entry.used = true;
         self.issued.update(entry.number, |issued| issued.used = Some(now));
         let next = self.refresh_token(&grant, knobs, now);
         Ok(Exchanged { grant, refresh: Some(next), rotated: true })
     }
 
-    pub(super) fn refresh_token(&mut self, grant: &Arc<Grant>, knobs: &IdentityKnobs, now: Ticks) -> String {
+    pub(super) fn refresh_token(
+        &mut self,
+        grant: &Arc<IssuedGrant>,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> String {
         let token = self.secrets.guid().simple();
-        let expires = end_of_refresh(knobs, grant.login, now);
-        let number = self.record(grant, "refresh", &token, now, expires);
-        let entry = RefreshToken { grant: Arc::clone(grant), since: now, rotated_out: false, number };
-        self.refreshes.insert(&token, entry);
+        let issued = self.record(grant, "refresh", &token, now, end_of_refresh(knobs, grant.login, now));
+        self.refreshes.insert(&token, issued);
         token
     }
 
     /// Adds an access token and the identity token issued with it.
     pub(super) fn remember(
         &mut self,
-        grant: &Arc<Grant>,
-        access: (&str, Ticks),
+        grant: &Arc<IssuedGrant>,
+        (access, expires): (&str, Ticks),
         identity: (&str, Ticks),
         now: Ticks,
     ) {
-        let (token, expires) = access;
-        let number = self.record(grant, "access", token, now, expires);
-        self.accesses.insert(token, AccessToken { grant: Arc::clone(grant), expires, number });
+        let issued = self.record(grant, "access", access, now, expires);
+        self.accesses.insert(access, issued);
         self.remember_identity(grant, identity, now);
     }
 
     /// Adds an identity token, which no API accepts.
-    pub(super) fn remember_identity(&self, grant: &Grant, (token, expires): (&str, Ticks), now: Ticks) {
+    pub(super) fn remember_identity(
+        &self,
+        grant: &Arc<IssuedGrant>,
+        (token, expires): (&str, Ticks),
+        now: Ticks,
+    ) {
         self.record(grant, "id", token, now, expires);
     }
 
     /// The grant and the expiry of an access token that was issued here and not revoked.
-    pub(super) fn access(&self, token: &str) -> Option<(&Grant, Ticks)> {
+    pub(super) fn access(&self, token: &str) -> Option<(&IssuedGrant, Ticks)> {
         let access = self.accesses.get(token)?;
         (!access.grant.has_ended()).then_some((&access.grant, access.expires))
     }
 
-    pub(super) fn end(&self, now: Ticks, fits: impl Fn(&Grant) -> bool) {
-        let issued = &self.issued;
-        let end = |grant: &Grant, number: u64| {
-            if fits(grant) {
-                grant.ended.store(true, Ordering::Relaxed);
-                issued.update(number, |issued| issued.used = issued.used.or(Some(now)));
-            }
-        };
-        self.codes.values().for_each(|code| end(&code.grant, code.number));
-        self.refreshes.values().for_each(|refresh| end(&refresh.grant, refresh.number));
-        self.accesses.values().for_each(|access| end(&access.grant, access.number));
+    pub(super) fn end(&self, now: Ticks, fits: impl Fn(&IssuedGrant) -> bool) {
+        let codes = self.codes.values().map(|(code, _)| code);
+        let all = codes.chain(self.refreshes.values()).chain(self.accesses.values());
+        for secret in all.filter(|secret| fits(&secret.grant)) {
+            secret.grant.ended.store(true, Ordering::Relaxed);
+            self.issued.update(secret.number, |issued| issued.used = issued.used.or(Some(now)));
+        }
     }
 
-    fn record(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
+    /// Adds a token to the journal.
+    fn record(
+        &self,
+        grant: &Arc<IssuedGrant>,
+        kind: &'static str,
+        token: &str,
+        at: Ticks,
+        expires: Ticks,
+    ) -> IssuedSecret {
         // The grant ended while its token was being signed.
         let used = grant.has_ended().then_some(at);
-        self.issued.push(Issued { grant: grant.number, kind, token: token.to_owned(), at, expires, used })
+        let issued = Issued { grant: grant.number, kind, token: token.to_owned(), at, expires, used };
+        let number = self.issued.push(issued);
+        IssuedSecret { grant: Arc::clone(grant), since: at, expires, used: false, number }
     }
 }
 

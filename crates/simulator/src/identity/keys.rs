@@ -25,7 +25,7 @@ use crate::Error;
 const MAX_KEYS: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct SigningKeys {
+pub(super) struct IdentityKeys {
     /// Never empty. The first one signs, the others are only published.
     keys: RwLock<Vec<Arc<SigningKey>>>,
 }
@@ -40,7 +40,7 @@ struct SigningKey {
     published: Value,
 }
 
-impl SigningKeys {
+impl IdentityKeys {
     /// Starts with a key that is shared within the process.
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self { keys: RwLock::new(vec![first()?]) })

@@ -48,8 +48,8 @@ use parking_lot::Mutex;
 pub use self::exchanges::{AnswerFate, Exchange, ExchangeKind, ExchangeOutcome};
 use self::{
     claims::{HashedToken, TokenFacts, User},
-    grants::{Grant, GrantTable},
-    keys::SigningKeys,
+    grants::{IssuedGrant, IssuedGrants},
+    keys::IdentityKeys,
 };
 use super::{
     clock::{SECOND, Ticks},
@@ -74,13 +74,13 @@ static ACCESS_TOKENS: AtomicU64 = AtomicU64::new(0);
 
 /// The identity provider.
 #[derive(Debug)]
-pub struct Identity {
+pub struct IdentityProvider {
     core: Arc<Core>,
-    keys: SigningKeys,
+    keys: IdentityKeys,
     user: User,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
-    grants: Mutex<GrantTable>,
+    grants: Mutex<IssuedGrants>,
     /// Draws latencies.
     random: Mutex<Random>,
 }
@@ -125,7 +125,7 @@ pub struct Issued {
     pub used: Option<Ticks>,
 }
 
-impl Identity {
+impl IdentityProvider {
     pub(super) fn new(core: &Arc<Core>) -> Result<Self, super::Error> {
         /// "wait" in ASCII.
         const PURPOSE: u64 = 0x7761_6974;
@@ -134,9 +134,9 @@ impl Identity {
         let exchanges = Arc::new(Journal::new(settings.journal_limit));
         Ok(Self {
             core: Arc::clone(core),
-            keys: SigningKeys::new()?,
-            user: User::new(settings),
-            grants: Mutex::new(GrantTable::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
+            keys: IdentityKeys::new()?,
+            user: User::new(core),
+            grants: Mutex::new(IssuedGrants::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
             issued,
             exchanges,
             random: Mutex::new(Random::new(settings.world.seed, PURPOSE)),
@@ -204,7 +204,7 @@ impl Identity {
     /// and every API call uses the table.
     fn issue(
         &self,
-        grant: &Arc<Grant>,
+        grant: &Arc<IssuedGrant>,
         nonce: Option<&str>,
         knobs: &IdentityKnobs,
         now: Ticks,
@@ -220,7 +220,13 @@ impl Identity {
     }
 
     /// Signs the identity token of a callback. The grant table must not be locked here, either.
-    fn issue_callback_token(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
+    fn issue_callback_token(
+        &self,
+        grant: &Arc<IssuedGrant>,
+        code: &str,
+        bend_nonce: bool,
+        now: Ticks,
+    ) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
         let token = self.identity(facts, HashedToken::Code(code), grant.nonce.as_deref(), bend_nonce);
@@ -246,7 +252,7 @@ impl Identity {
 }
 
 /// Routes under `/auth/core`.
-pub(super) fn router(identity: &Arc<Identity>) -> Router {
+pub(super) fn router(identity: &Arc<IdentityProvider>) -> Router {
     Router::new()
         .route(AUTHORIZE, get(authorize::authorize))
         .route(TOKEN, post(token::token))
@@ -261,6 +267,12 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Whether `Content-Type` is this type, with or without parameters.
+pub(super) fn has_type(headers: &HeaderMap, wanted: &str) -> bool {
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    sent.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)
 }
 
 /// A text that differs only in its last character.

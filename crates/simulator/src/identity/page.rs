@@ -7,17 +7,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{AUTHORIZE, claims::User, parameters::Parameters};
+use super::{AUTHORIZE, parameters::Parameters};
+use crate::settings::Settings;
 
 /// The login page. Its button sends the same request with the parameter `auto`.
 pub(super) fn login(
-    user: &User,
-    client: &str,
+    settings: &Settings,
     scopes: &[String],
     redirect: &str,
     request: &Parameters,
 ) -> Response {
-    let (name, tenant) = user.name();
     let scopes: String =
         scopes.iter().map(|scope| format!("<li><code>{}</code></li>", escape(scope))).collect();
     let field = |(name, value): (&str, &str)| {
@@ -30,9 +29,9 @@ pub(super) fn login(
         <form method=\"get\" action=\"{AUTHORIZE}\">{fields}\
         <button type=\"submit\">Log in and allow</button></form>\
         <p>You are then sent to <code>{}</code></p>",
-        escape(name),
-        escape(client),
-        escape(tenant),
+        escape(&settings.invoicing.mail),
+        escape(&settings.client.id),
+        escape(&settings.tenant),
         escape(redirect),
     );
     html(StatusCode::OK, "Log in", &body)

@@ -21,27 +21,27 @@ use serde_json::{Value, json};
 use server::HangUp;
 
 use super::{
-    AnswerFate, ExchangeKind, ExchangeOutcome, Identity,
+    AnswerFate, ExchangeKind, ExchangeOutcome, IdentityProvider,
     exchanges::{ExchangeRecord, PresentedToken, record_undecided},
     faults::ActiveFault,
     grants::Exchanged,
+    has_type,
     oauth_error::OAuthError,
     parameters::Parameters,
 };
 use crate::{
     answer::json_answer,
-    core::Core,
-    knobs::{BadClient, Endpoint, IdentityKnobs, Latency},
-    settings::Client,
+    knobs::{BadClient, IdentityEndpoint, IdentityKnobs, Latency},
+    settings::OAuthClient,
 };
 
 /// POST `/auth/core/connect/token`.
 pub(super) async fn token(
-    State(identity): State<Arc<Identity>>,
+    State(identity): State<Arc<IdentityProvider>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let fault = ActiveFault::new(&identity.core, Endpoint::Token);
+    let fault = ActiveFault::new(&identity.core, IdentityEndpoint::Token);
     let form = read(&headers, body);
     let mut record = ExchangeRecord::new(&identity, form.as_ref().ok());
     wait(&identity, |knobs| &knobs.latency).await;
@@ -73,13 +73,20 @@ pub(super) async fn token(
 }
 
 /// The answer that replaces any work.
-async fn replacement(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
+async fn replacement(identity: &IdentityProvider, fault: &ActiveFault) -> Option<Response> {
     if let Some(response) = fault.before(identity).await {
         return Some(response);
     }
     // Counting may copy all knobs, so look first.
-    let unavailable = identity.core.knobs().identity.unavailable > 0;
-    (unavailable && take(&identity.core, |knobs| &mut knobs.unavailable)).then(|| {
+    if identity.core.knobs().identity.unavailable == 0 {
+        return None;
+    }
+    let was_left = identity.core.use_up(|knobs| {
+        let left = knobs.unavailable;
+        knobs.unavailable = left.saturating_sub(1);
+        left > 0
+    });
+    was_left.then(|| {
         let description = "the service is unavailable";
         OAuthError { status: 503, error: "temporarily_unavailable", description }.into_response()
     })
@@ -87,7 +94,7 @@ async fn replacement(identity: &Identity, fault: &ActiveFault) -> Option<Respons
 
 /// The answer after its faults, and whether it is unchanged.
 async fn exchange(
-    identity: &Identity,
+    identity: &IdentityProvider,
     answer: Result<Value, OAuthError>,
     fault: ActiveFault,
 ) -> (Response, bool) {
@@ -96,29 +103,14 @@ async fn exchange(
         Err(refusal) => refusal.into_response(),
     };
     wait(identity, |knobs| &knobs.answer_latency).await;
-    let (mut response, unchanged) = fault.after(identity, response).await;
-    let lost = identity.core.knobs().identity.lose_answers > 0;
-    if lost && take(&identity.core, |knobs| &mut knobs.lose_answers) {
-        response.extensions_mut().insert(HangUp);
-    }
-    (response, unchanged)
+    fault.after(identity, response).await
 }
 
-async fn wait(identity: &Identity, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
+async fn wait(identity: &IdentityProvider, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
     let wait = identity.latency(latency(&identity.core.knobs().identity));
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
-}
-
-/// Decrements a counter; whether it was above 0.
-fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool {
-    core.use_up(|knobs| {
-        let count = count(knobs);
-        let is_left = *count > 0;
-        *count = count.saturating_sub(1);
-        is_left
-    })
 }
 
 /// Reads the form of a request.
@@ -128,7 +120,7 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
         status: rejection.status().as_u16(),
         ..OAuthError::request("the body is too long or did not arrive")
     })?;
-    if !is_form(headers) {
+    if !has_type(headers, "application/x-www-form-urlencoded") {
         return Err(OAuthError::request("the body must be application/x-www-form-urlencoded"));
     }
     let parameters = Parameters::parse(&body);
@@ -139,7 +131,7 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
 }
 
 /// The answer, and the number of the journal entry if there is one.
-fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<Value, OAuthError>) {
+fn answer(identity: &IdentityProvider, parameters: &Parameters) -> (Option<u64>, Result<Value, OAuthError>) {
     let knobs = identity.core.knobs();
     let knobs = &knobs.identity;
     if !is_client(parameters, &identity.core.settings.client) {
@@ -178,14 +170,8 @@ fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<
     (Some(number), answer)
 }
 
-fn is_form(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
-}
-
 /// Whether id and secret are correct.
-fn is_client(parameters: &Parameters, client: &Client) -> bool {
+fn is_client(parameters: &Parameters, client: &OAuthClient) -> bool {
     parameters.get("client_id") == Some(&client.id) && parameters.get("client_secret") == Some(&client.secret)
 }
 

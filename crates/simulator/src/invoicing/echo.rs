@@ -9,18 +9,17 @@ use axum::http::header;
 use tokio::time::timeout;
 use url::Url;
 
+use super::InvoicingService;
 use crate::deliveries;
 
-/// Requests the echo from a receiver.
-pub(super) async fn ask(
-    client: &reqwest::Client,
-    receiver: &Url,
-    echo: &str,
-    limit: Duration,
-) -> Result<(), String> {
+/// Requests the echo of a receiver, once it has its turn.
+pub(super) async fn ask(invoicing: &InvoicingService, receiver: &Url, echo: &str) -> Result<(), String> {
+    // The semaphore is never closed; if it were, the echo would still be requested.
+    let _turn = invoicing.echoes.acquire().await.ok();
+    let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);
     let mut url = receiver.clone();
     url.set_query(Some(&format!("echo={echo}")));
-    let answered = timeout(limit, exchange(client, url, echo)).await;
+    let answered = timeout(limit, exchange(&invoicing.deliveries.client(), url, echo)).await;
     answered.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 

@@ -11,7 +11,7 @@ use url::Url;
 use crate::{
     catalog::{Action, Entity},
     random::Guid,
-    world::InvoicingChange,
+    world::EntityChange,
 };
 
 pub(super) const MAX_HOOKS: usize = 100_000;
@@ -73,8 +73,8 @@ pub struct HookSubject {
 
 impl ProviderHook {
     /// Whether a change concerns it.
-    pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
-        let InvoicingChange { company, entity, action, .. } = *change;
+    pub(super) fn is_about(&self, change: &EntityChange) -> bool {
+        let EntityChange { company, entity, action, .. } = *change;
         self.subject == HookSubject { company, entity, action }
     }
 

@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{ApiError, FIRST_COMPANY, Invoicing};
+use super::{ApiError, FIRST_COMPANY, InvoicingService};
 use crate::{
     answer::json_answer,
     random::{Random, mix},
@@ -22,7 +22,7 @@ const LAST_WORDS: [&str; 6] = ["Ibáñez", "del Norte", "Peña", "Muñoz", "Ría
 
 /// POST INV/users/login.
 pub(super) async fn login(
-    State(invoicing): State<Arc<Invoicing>>,
+    State(invoicing): State<Arc<InvoicingService>>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let body: Value = parse(&body)?;
@@ -56,7 +56,7 @@ pub(super) async fn login(
 
 /// POST INV/companies/{companyId}/select.
 pub(super) async fn select(
-    State(invoicing): State<Arc<Invoicing>>,
+    State(invoicing): State<Arc<InvoicingService>>,
     id: Result<Path<String>, PathRejection>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
@@ -76,11 +76,11 @@ pub(super) async fn select(
     Ok(json_answer(200, &chosen))
 }
 
-fn company(invoicing: &Invoicing, number: u32) -> Value {
+fn company(invoicing: &InvoicingService, number: u32) -> Value {
     let mut random = Random::new(invoicing.core.seed() ^ mix(u64::from(number)), NAMES);
     let mut word = |words: [&'static str; 6]| words[random.below(6) as usize];
     json!({
-        "id": Invoicing::company_id(number),
+        "id": InvoicingService::company_id(number),
         "name": format!("{} {} {number}", word(FIRST_WORDS), word(LAST_WORDS)),
         "idCDA": invoicing.tenant(number),
         "default": number == 0,

@@ -31,12 +31,13 @@ use axum::{
     Router,
     routing::{delete, get, post},
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 pub use self::hooks::{HookSubject, ProviderHook};
-use self::{hooks::HookTable, tokens::InvoicingTokens};
+use self::{hooks::HookTable, tokens::InvoicingTokenTable};
 use super::{
-    catalog::Area,
+    catalog::GatewayArea,
     clock::Ticks,
     core::Core,
     deliveries::Deliveries,
@@ -52,29 +53,31 @@ const TENANTS: u64 = 0x696e_765f_7465_6e61;
 
 /// Logins and hooks.
 #[derive(Debug)]
-pub struct Invoicing {
+pub struct InvoicingService {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
-    tokens: InvoicingTokens,
+    tokens: InvoicingTokenTable,
     hooks: HookTable,
     /// Limits concurrent echoes.
     echoes: Semaphore,
-    /// Number of pending echoes.
-    pending: watch::Sender<usize>,
+    /// Tasks of pending echoes. It is closed at once, because only a closed tracker reports that none is left.
+    echo_tasks: TaskTracker,
     /// Echoes requested so far.
     echo_count: AtomicU64,
 }
 
-impl Invoicing {
+impl InvoicingService {
     pub(super) fn new(core: &Arc<Core>, deliveries: &Arc<Deliveries>) -> Self {
         let settings = &core.settings;
+        let echo_tasks = TaskTracker::new();
+        echo_tasks.close();
         Self {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
-            tokens: InvoicingTokens::new(settings),
+            tokens: InvoicingTokenTable::new(settings),
             hooks: HookTable::new(settings.world.seed),
             echoes: Semaphore::new(webhooks::MAX_CONCURRENT_ECHOES),
-            pending: watch::Sender::new(0),
+            echo_tasks,
             echo_count: AtomicU64::new(0),
         }
     }
@@ -121,14 +124,13 @@ impl Invoicing {
 
     /// Resolves once no echo is pending.
     pub async fn idle(&self) {
-        // An error would mean that our own sender is gone.
-        self.pending.subscribe().wait_for(|count| *count == 0).await.ok();
+        self.echo_tasks.wait().await;
     }
 }
 
 /// Routes of INV.
-pub(super) fn router(invoicing: &Arc<Invoicing>) -> Router {
-    let area = Area::Invoicing.path();
+pub(super) fn router(invoicing: &Arc<InvoicingService>) -> Router {
+    let area = GatewayArea::Invoicing.path();
     Router::new()
         .route(&format!("{area}/users/login"), post(login::login))
         .route(&format!("{area}/companies/{{company}}/select"), post(login::select))

@@ -10,13 +10,13 @@ use axum::http::HeaderName;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::Invoicing;
+use super::InvoicingService;
 use crate::{
     catalog::Action,
     deliveries::{About, DeliveryBody, DeliveryOrder, Family, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
     random::{Guid, Random, mix},
-    world::InvoicingChange,
+    world::EntityChange,
 };
 
 /// The random streams of values and message ids.
@@ -28,9 +28,9 @@ const NAMES: [&str; 6] =
     ["Ibáñez e Hijos", "Peña & Cía", "\"El Sur\" S.L.", "Talleres Núñez", "López / Vidal", "Acme"];
 const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
 
-impl Invoicing {
+impl InvoicingService {
     /// Sends a change to its hooks. For hooks that are paused or not effective the journal gets a missed delivery.
-    pub(crate) fn announce(&self, change: &InvoicingChange) {
+    pub(crate) fn announce(&self, change: &EntityChange) {
         let hooks = self.hooks.all(|hook| hook.is_about(change));
         if hooks.is_empty() {
             return;
@@ -81,7 +81,7 @@ impl Invoicing {
         }
     }
 
-    fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Value {
+    fn notification(&self, change: &EntityChange, mail: &str, knobs: &InvoicingKnobs) -> Value {
         let mut random = Random::new(self.core.seed() ^ mix(change.number), VALUES);
         let by_account = random.chance(0.8);
         let colleague = random.below(20);
@@ -114,7 +114,7 @@ fn wrapped(id: Guid, notification: Arc<Value>, key: hmac::Key, signed: bool) -> 
 }
 
 /// All fields of a new entity, some of a changed one, none of a deleted one.
-fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Value> {
+fn changes(change: &EntityChange, random: &mut Random) -> Vec<Value> {
     const FIELDS: [&str; 5] = ["Code", "Name", "Date", "Total", "Paid"];
     let (first, count) = match change.action {
         Action::Created => (0, FIELDS.len()),
@@ -125,7 +125,7 @@ fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Value> {
     chosen.map(|name| json!({ "Name": name, "Value": value(name, change, random) })).collect()
 }
 
-fn value(name: &str, change: &InvoicingChange, random: &mut Random) -> String {
+fn value(name: &str, change: &EntityChange, random: &mut Random) -> String {
     match name {
         "Total" => format!("{}.{:02}", random.below(100_000), random.below(100)),
         "Date" => change.at.iso().chars().take(10).collect(),

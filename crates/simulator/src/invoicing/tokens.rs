@@ -26,7 +26,7 @@ const PURPOSE: u64 = 0x696e_765f_746f_6b65;
 
 /// All tokens that are kept.
 #[derive(Debug)]
-pub(super) struct InvoicingTokens {
+pub(super) struct InvoicingTokenTable {
     seed: u64,
     mail: String,
     /// Invoicing tokens have no scopes; all callers share this empty list.
@@ -58,12 +58,12 @@ struct InvoicingToken {
 
 /// An access token (without `Bearer`) and its refresh token.
 #[derive(Debug)]
-pub(super) struct TokenPair {
+pub(super) struct IssuedPair {
     pub(super) access: Arc<str>,
     pub(super) refresh: Arc<str>,
 }
 
-impl InvoicingTokens {
+impl InvoicingTokenTable {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
@@ -75,7 +75,7 @@ impl InvoicingTokens {
     }
 
     /// The tokens of a new login, without a company.
-    pub(super) fn login(&self, knobs: &InvoicingKnobs, now: Ticks) -> TokenPair {
+    pub(super) fn login(&self, knobs: &InvoicingKnobs, now: Ticks) -> IssuedPair {
         let mut inner = self.inner.lock();
         let login = inner.logins;
         inner.logins += 1;
@@ -89,7 +89,7 @@ impl InvoicingTokens {
         company: u32,
         knobs: &InvoicingKnobs,
         now: Ticks,
-    ) -> Option<TokenPair> {
+    ) -> Option<IssuedPair> {
         let mut inner = self.inner.lock();
         let token = inner.tokens.get_mut(refresh)?;
         let spent = knobs.refresh_once && token.used;
@@ -128,7 +128,7 @@ impl InvoicingTokens {
         company: Option<u32>,
         knobs: &InvoicingKnobs,
         now: Ticks,
-    ) -> TokenPair {
+    ) -> IssuedPair {
         let mut issue = |kind, seconds| {
             let expires = now.plus(Duration::from_secs(seconds));
             let mut random = Random::new(self.seed ^ mix(inner.issued), PURPOSE);
@@ -144,6 +144,6 @@ impl InvoicingTokens {
         };
         let access = issue("access", knobs.token_seconds);
         let refresh = issue("refresh", REFRESH_SECONDS);
-        TokenPair { access, refresh }
+        IssuedPair { access, refresh }
     }
 }

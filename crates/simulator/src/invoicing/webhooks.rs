@@ -1,9 +1,6 @@
 //! Management of hooks: create, list, delete. Callers see the hooks of their selected company.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use axum::{
     Extension,
@@ -13,16 +10,15 @@ use axum::{
 };
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use url::Url;
 
 use super::{
-    ApiError, Invoicing, echo,
+    ApiError, InvoicingService, echo,
     hooks::{MAX_HOOKS, ProviderHook},
     rules,
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
-    call::Call,
+    call::AdmittedCall,
     knobs::{EchoTime, Knobs},
     random::Guid,
 };
@@ -46,8 +42,8 @@ fn item(hook: &ProviderHook) -> Value {
 
 /// POST INV/webhooks.
 pub(super) async fn create(
-    State(invoicing): State<Arc<Invoicing>>,
-    Extension(call): Extension<Call>,
+    State(invoicing): State<Arc<InvoicingService>>,
+    Extension(call): Extension<AdmittedCall>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let company = company(&call)?;
@@ -69,24 +65,27 @@ pub(super) async fn create(
     if knobs.invoicing.echo == EchoTime::DuringPost {
         // Without the echo there is no hook, as with the software behind the provider.
         let text = echo_text(&invoicing, &knobs);
-        let echoed = ask(&invoicing, &hook.url, &text).await;
+        let echoed = echo::ask(&invoicing, &hook.url, &text).await;
         echoed
             .map_err(|failure| ApiError::api(400, format!("uri: the echo did not come back: {failure}")))?;
         return Ok(created(&add(hook, true)?));
     }
     // As documented: the hook exists at once and is effective after the echo.
-    let pending = PendingEcho::begin(&invoicing).ok_or_else(too_many)?;
+    if invoicing.echo_tasks.len() >= MAX_HOOKS {
+        return Err(too_many());
+    }
     let hook = add(hook, false)?;
     let (held, answered) = oneshot::channel();
     let answer = then(created(&hook), held);
-    tokio::spawn(make_effective(pending, hook, echo_text(&invoicing, &knobs), answered));
+    let text = echo_text(&invoicing, &knobs);
+    invoicing.echo_tasks.spawn(make_effective(Arc::clone(&invoicing), hook, text, answered));
     Ok(answer)
 }
 
 /// GET INV/webhooks.
 pub(super) async fn list(
-    State(invoicing): State<Arc<Invoicing>>,
-    Extension(call): Extension<Call>,
+    State(invoicing): State<Arc<InvoicingService>>,
+    Extension(call): Extension<AdmittedCall>,
 ) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let hooks = invoicing.hooks.all(|hook| hook.subject.company == company);
@@ -96,8 +95,8 @@ pub(super) async fn list(
 
 /// DELETE INV/webhooks/{id}.
 pub(super) async fn delete(
-    State(invoicing): State<Arc<Invoicing>>,
-    Extension(call): Extension<Call>,
+    State(invoicing): State<Arc<InvoicingService>>,
+    Extension(call): Extension<AdmittedCall>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let company = company(&call)?;
@@ -109,51 +108,21 @@ pub(super) async fn delete(
 
 /// Waits for the answer and for its turn, then requests the echo within the time limit of deliveries.
 async fn make_effective(
-    pending: PendingEcho,
+    invoicing: Arc<InvoicingService>,
     hook: ProviderHook,
     text: String,
     answered: oneshot::Receiver<()>,
 ) {
     // The channel is closed when the answer has been sent.
     answered.await.ok();
-    let invoicing = &pending.0;
-    let echoed = ask(invoicing, &hook.url, &text).await;
+    let echoed = echo::ask(&invoicing, &hook.url, &text).await;
     invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
         Err(failure) => hook.echo_failure = Some(failure),
     });
 }
 
-/// Requests the echo of a receiver, once it has its turn.
-async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), String> {
-    // The semaphore is never closed; if it were, the echo would still be requested.
-    let _turn = invoicing.echoes.acquire().await.ok();
-    let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);
-    echo::ask(&invoicing.deliveries.client(), receiver, text, limit).await
-}
-
-/// A pending echo, counted until dropped.
-struct PendingEcho(Arc<Invoicing>);
-
-impl PendingEcho {
-    /// `None` at the limit.
-    fn begin(invoicing: &Arc<Invoicing>) -> Option<Self> {
-        let begun = invoicing.pending.send_if_modified(|count| {
-            let fits = *count < MAX_HOOKS;
-            *count += usize::from(fits);
-            fits
-        });
-        begun.then(|| Self(Arc::clone(invoicing)))
-    }
-}
-
-impl Drop for PendingEcho {
-    fn drop(&mut self) {
-        self.0.pending.send_modify(|count| *count -= 1);
-    }
-}
-
-fn company(call: &Call) -> Result<u32, ApiError> {
+fn company(call: &AdmittedCall) -> Result<u32, ApiError> {
     let company = call.caller.as_ref().and_then(|caller| caller.invoicing_company);
     company.ok_or_else(|| ApiError::api(403, "no company has been chosen"))
 }
@@ -162,7 +131,7 @@ fn too_many() -> ApiError {
     ApiError::api(400, format!("no more than {MAX_HOOKS} webhooks are kept"))
 }
 
-fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
+fn echo_text(invoicing: &InvoicingService, knobs: &Knobs) -> String {
     let number = invoicing.echo_count.fetch_add(1, Ordering::Relaxed);
     let guid = Guid::nth(invoicing.core.seed(), ECHOES, number);
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }

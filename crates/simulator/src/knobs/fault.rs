@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, RetryHint, Status};
+use super::{HttpStatus, Latency, RetryHint};
 
 /// A fault rule for API requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -10,14 +10,14 @@ use super::{Latency, RetryHint, Status};
 pub struct Fault {
     /// Which requests it matches.
     #[serde(default)]
-    pub on: Target,
+    pub on: FaultTarget,
     /// What happens to them.
     pub effect: Effect,
     /// The share of matching requests it applies to.
     #[serde(default = "always")]
     pub share: f64,
     /// How often it applies at most; 0 disables it. Counts restart when the list of rules is set: by a PUT, by a PATCH that names
-    /// `faults`, by `Provider::set_faults`, or by a `turn` that changes the list. Other knobs do not affect them.
+    /// `faults`, by `SimulatedProvider::set_faults`, or by a `turn` that changes the list. Other knobs do not affect them.
     #[serde(default)]
     pub times: Option<u32>,
     /// Matching requests to skip first.
@@ -32,7 +32,7 @@ const fn always() -> f64 {
 /// What a request must match; unset members match every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Target {
+pub struct FaultTarget {
     /// `GET`, `POST`, …
     pub method: Option<String>,
     /// Beginning of the path: `/accounting/api/customers`.
@@ -64,7 +64,7 @@ pub enum Effect {
         seconds: u32,
     },
     /// This status with the API's error body; from 502 on with the gateway's, and with none for 204 and 304.
-    Status(Status),
+    Status(HttpStatus),
     /// The gateway's 404.
     UnknownPath,
     /// Ends the connection before any work.
@@ -80,14 +80,14 @@ pub enum Effect {
     /// An HTML page, as a proxy would send.
     Html {
         /// Its status.
-        status: Status,
+        status: HttpStatus,
     },
     /// A very large body: an HTML page, or for a success status an empty list padded with spaces.
     Oversized {
         /// Length of the body, at most 64 MiB.
         bytes: u32,
         /// Its status.
-        status: Status,
+        status: HttpStatus,
     },
     /// The right rows, wrapped in an object.
     Wrapped,

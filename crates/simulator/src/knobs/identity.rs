@@ -37,8 +37,6 @@ knobs! {
         /// Delay of answers of the token endpoint after the work was done. A client that leaves meanwhile never learns its new
         /// refresh token.
         pub answer_latency: Latency = Latency::None,
-        /// Number of answers of the token endpoint to lose after the work was done.
-        pub lose_answers: u32 = 0,
         /// Number of requests to the token endpoint to answer with 503 before any work.
         pub unavailable: u32 = 0,
         /// Refuses logins: the callback has `error` with this text.
@@ -57,7 +55,7 @@ knobs! {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct IdentityFault {
     /// The endpoint.
-    pub on: Endpoint,
+    pub on: IdentityEndpoint,
     /// What happens to the request.
     pub effect: Effect,
     /// How often it still applies; counted down, unlimited if unset.
@@ -71,7 +69,7 @@ pub struct IdentityFault {
 
 choices! { "camelCase";
     /// An endpoint for programs.
-    pub enum Endpoint {
+    pub enum IdentityEndpoint {
         /// The discovery document.
         Discovery,
         /// The key set.

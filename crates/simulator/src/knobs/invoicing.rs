@@ -3,7 +3,7 @@
 use axum::http::HeaderName;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::Status;
+use super::HttpStatus;
 
 knobs! {
     /// Login and webhooks of the invoicing API.
@@ -27,7 +27,7 @@ knobs! {
         /// Maximum length of a secret, characters.
         pub secret_max: usize = 64,
         /// Status of a successful create.
-        pub created_status: Status = Status::OK,
+        pub created_status: HttpStatus = HttpStatus::OK,
         /// Answers create and delete without a body.
         pub silent: bool = false,
         /// Name of the signature header; empty sends none. JSON with an invalid name is refused; set in the same process, it sends

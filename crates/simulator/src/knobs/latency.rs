@@ -50,6 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_fixed_latency_delays_by_its_milliseconds() {
+        let sample = Latency::Fixed { milliseconds: 12.5 }.sample(&mut Random::new(7, 2));
+
+        assert_eq!(sample, Duration::from_micros(12_500));
+    }
+
+    #[test]
     fn a_uniform_latency_stays_between_its_ends() {
         let mut random = Random::new(7, 2);
 

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     delivery::{Accepts, DeliveryKnobs, ReceiverUrls},
-    fault::{Effect, Fault, Target},
-    identity::{BadClient, Endpoint, IdentityFault, IdentityKnobs, Pkce, RefreshLife},
+    fault::{Effect, Fault, FaultTarget},
+    identity::{BadClient, IdentityEndpoint, IdentityFault, IdentityKnobs, Pkce, RefreshLife},
     invoicing::{EchoTime, InvoicingBody, InvoicingKnobs, ReceiverPaths},
     latency::Latency,
     records::{CompanyContext, LeftOut, MissingBody, RecordKnobs},
-    status::Status,
+    status::HttpStatus,
 };
 use super::catalog::Resource;
 
@@ -112,7 +112,7 @@ knobs! {
         /// The share of reads that go to the lagging replica.
         pub replica_share: f64 = 1.0,
         /// Status for a company unknown to the caller: 400, 403 or 404.
-        pub unknown_company: Status = Status::FORBIDDEN,
+        pub unknown_company: HttpStatus = HttpStatus::FORBIDDEN,
         /// Whether a payroll filter may have a timestamp instead of a date.
         pub filter_timestamps: bool = true,
         /// What happens to a payroll filter.
@@ -155,7 +155,7 @@ knobs! {
         /// Answer to a change of url.
         pub change_answer: ChangeAnswer = ChangeAnswer::Result,
         /// HTTP status of a failed operation.
-        pub failure_status: Status = Status::UNPROCESSABLE,
+        pub failure_status: HttpStatus = HttpStatus::UNPROCESSABLE,
         /// `responseState` of a failed operation.
         pub failure_state: i64 = 0,
         /// Elements of `errors` are objects with `code` and `message`; otherwise strings.

@@ -8,8 +8,8 @@
 
 use super::{
     AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EchoTime, EmptyList,
-    ExpiredToken, FirstPage, InvoicingBody, Knobs, LeftOut, ListOrder, MissingBody, Parameter, PayrollTotal,
-    ReceiverPaths, RefreshLife, Status, TimestampEpoch, records::CompanyContext,
+    ExpiredToken, FirstPage, HttpStatus, InvoicingBody, Knobs, LeftOut, ListOrder, MissingBody, Parameter,
+    PayrollTotal, ReceiverPaths, RefreshLife, TimestampEpoch, records::CompanyContext,
 };
 use crate::{catalog::Resource, random::Random};
 
@@ -47,7 +47,7 @@ impl Knobs {
         reads.thin_rows = draw.flag();
         reads.extra_fields = draw.flag();
         reads.template_accounts = draw.one_of(&[0, 3]);
-        let refusals = [400, 403, 404].map(|status| Status::new(status).unwrap_or(Status::FORBIDDEN));
+        let refusals = [400, 403, 404].map(|status| HttpStatus::new(status).unwrap_or(HttpStatus::FORBIDDEN));
         reads.unknown_company = draw.one_of(&refusals);
         reads.filter_timestamps = draw.flag();
         reads.payroll_paging_required = draw.flag();
@@ -58,7 +58,7 @@ impl Knobs {
         let records = &mut reads.records;
         records.company_context =
             draw.one_of(&[CompanyContext::Company, CompanyContext::None, CompanyContext::Absent]);
-        let statuses = [404, 410].map(|status| Status::new(status).unwrap_or(Status::NOT_FOUND));
+        let statuses = [404, 410].map(|status| HttpStatus::new(status).unwrap_or(HttpStatus::NOT_FOUND));
         records.missing_status = draw.one_of(&statuses);
         records.missing_body = draw.one_of(&MissingBody::ALL);
         // For companies, customers and accounts the document shows both members.
@@ -93,7 +93,7 @@ impl Knobs {
         invoicing.receiver_paths = draw.one_of(&ReceiverPaths::ALL);
         invoicing.echo = draw.one_of(&[EchoTime::AfterAnswer, EchoTime::DuringPost]);
         invoicing.echo_dashes = draw.flag();
-        let created = [200, 201, 202, 204].map(|status| Status::new(status).unwrap_or(Status::OK));
+        let created = [200, 201, 202, 204].map(|status| HttpStatus::new(status).unwrap_or(HttpStatus::OK));
         invoicing.created_status = draw.one_of(&created);
         invoicing.silent = draw.flag();
         invoicing.body = draw.one_of(&InvoicingBody::ALL);

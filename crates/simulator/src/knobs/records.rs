@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Status;
+use super::HttpStatus;
 use crate::catalog::Resource;
 
 knobs! {
@@ -12,7 +12,7 @@ knobs! {
         /// `context` on a read of a company by its id.
         pub company_context: CompanyContext = CompanyContext::Company,
         /// Status for a record that is deleted or unknown, and for an unknown webhook: 404 or 410.
-        pub missing_status: Status = Status::NOT_FOUND,
+        pub missing_status: HttpStatus = HttpStatus::NOT_FOUND,
         /// Body of that answer.
         pub missing_body: MissingBody = MissingBody::Api,
         /// Resources whose records omit `sequenceVersion` when read by id.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// A status from 200 to 599; JSON with any other is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u16")]
-pub struct Status(u16);
+pub struct HttpStatus(u16);
 
-impl Status {
+impl HttpStatus {
     /// 200.
     pub const OK: Self = Self(200);
     /// 403.
@@ -35,7 +35,7 @@ impl Status {
     }
 }
 
-impl TryFrom<u16> for Status {
+impl TryFrom<u16> for HttpStatus {
     type Error = String;
 
     fn try_from(status: u16) -> Result<Self, String> {
@@ -60,10 +60,10 @@ mod tests {
             ("-1", None),
             ("\"200\"", None),
         ] {
-            let read = serde_json::from_str::<Status>(text);
+            let read = serde_json::from_str::<HttpStatus>(text);
 
-            assert_eq!(read.ok().map(Status::get), status, "{text}");
+            assert_eq!(read.ok().map(HttpStatus::get), status, "{text}");
         }
-        assert_eq!(serde_json::to_string(&Status::OK).unwrap(), "200");
+        assert_eq!(serde_json::to_string(&HttpStatus::OK).unwrap(), "200");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ApiError;
 use crate::{
-    call::Context,
+    call::SentContext,
     catalog::Resource,
     clock::Ticks,
     knobs::{CompaniesContext, CompanyContext, ReadKnobs},
@@ -15,11 +15,11 @@ const WANTS_COMPANY: &str = "expected a JSON object with one member clientId, th
 /// `unknown`. A replica that does not have it yet answers as for an unknown company.
 pub(super) fn company(
     world: &World,
-    context: &Context,
+    context: &SentContext,
     as_of: Option<Ticks>,
     unknown: u16,
 ) -> Result<CompanyNumber, ApiError> {
-    let Context::Company(id) = context else { return Err(refuse(context, WANTS_COMPANY)) };
+    let SentContext::Company(id) = context else { return Err(refuse(context, WANTS_COMPANY)) };
     world
         .company(id)
         .filter(|&company| world.company_lived(company, as_of))
@@ -27,10 +27,10 @@ pub(super) fn company(
 }
 
 /// For the list of companies.
-pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), ApiError> {
+pub(super) fn company_list(context: &SentContext, wanted: CompaniesContext) -> Result<(), ApiError> {
     use CompaniesContext::{Absent, Either, None};
     match (context, wanted) {
-        (Context::Absent, Absent | Either) | (Context::None, None | Either) => Ok(()),
+        (SentContext::Absent, Absent | Either) | (SentContext::None, None | Either) => Ok(()),
         (_, Either) => Err(refuse(context, "expected none, or no such header")),
         (_, Absent) => Err(refuse(context, "expected no such header")),
         (_, None) => Err(refuse(context, "expected none")),
@@ -40,7 +40,7 @@ pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Resul
 /// For a record: the company to look in; `None` for companies and tenant-wide resources.
 pub(super) fn record(
     world: &World,
-    context: &Context,
+    context: &SentContext,
     resource: Resource,
     id: &str,
     as_of: Option<Ticks>,
@@ -52,7 +52,7 @@ pub(super) fn record(
         company_record(context, wanted)?;
         return match context {
             // The read itself finds out whether the company exists.
-            Context::Company(client) if client != id => {
+            SentContext::Company(client) if client != id => {
                 company(world, context, as_of, unknown)?;
                 // Another company's record is reported as unknown.
                 Err(unknown_record(resource, id, knobs))
@@ -62,7 +62,7 @@ pub(super) fn record(
     }
     if world.is_tenant_wide(resource) {
         return match context {
-            Context::None => Ok(None),
+            SentContext::None => Ok(None),
             context => Err(refuse(context, "expected none, because these records belong to no company")),
         };
     }
@@ -70,12 +70,12 @@ pub(super) fn record(
 }
 
 /// For a company's own record.
-fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), ApiError> {
+fn company_record(context: &SentContext, wanted: CompanyContext) -> Result<(), ApiError> {
     use CompanyContext::{Absent, Any, Company, None};
     match (context, wanted) {
-        (Context::Company(_), Company | Any)
-        | (Context::None, None | Any)
-        | (Context::Absent, Absent | Any) => Ok(()),
+        (SentContext::Company(_), Company | Any)
+        | (SentContext::None, None | Any)
+        | (SentContext::Absent, Absent | Any) => Ok(()),
         (_, Company | Any) => Err(refuse(context, WANTS_COMPANY)),
         (_, None) => Err(refuse(context, "expected none")),
         (_, Absent) => Err(refuse(context, "expected no such header")),
@@ -88,12 +88,12 @@ pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) ->
     ApiError::missing(&knobs.records, &message)
 }
 
-fn refuse(context: &Context, expected: &str) -> ApiError {
+fn refuse(context: &SentContext, expected: &str) -> ApiError {
     let message = match context {
-        Context::Absent => format!("header context is missing: {expected}"),
-        Context::None => format!("header context is none: {expected}"),
-        Context::Company(_) => format!("header context names a company: {expected}"),
-        Context::Invalid(why) => format!("header context is not valid, {why}: {expected}"),
+        SentContext::Absent => format!("header context is missing: {expected}"),
+        SentContext::None => format!("header context is none: {expected}"),
+        SentContext::Company(_) => format!("header context names a company: {expected}"),
+        SentContext::Invalid(why) => format!("header context is not valid, {why}: {expected}"),
     };
     ApiError::api(400, message)
 }

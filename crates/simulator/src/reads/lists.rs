@@ -8,14 +8,16 @@ use super::{
     render::{self, Shape},
     view,
 };
-use crate::{Provider, answer, call::Call, catalog::Resource, knobs::Churn, world::Change};
+use crate::{
+    SimulatedProvider, answer, call::AdmittedCall, catalog::Resource, knobs::Churn, world::WorldChange,
+};
 
 const TYPICAL_ROW_BYTES: usize = 420;
 
 /// A page of a list.
 pub(super) fn read(
-    provider: &Provider,
-    call: &Call,
+    provider: &SimulatedProvider,
+    call: &AdmittedCall,
     resource: Resource,
     query: Option<&str>,
 ) -> Result<Response, ApiError> {
@@ -40,7 +42,7 @@ pub(super) fn read(
     if !rows.is_empty() && reads.churn != Churn::default() {
         provider.change(|world, clock| {
             let changes = world.churn((resource, company), &reads.churn, clock);
-            ((), changes.into_iter().map(Change::Record).collect())
+            ((), changes.into_iter().map(WorldChange::Record).collect())
         });
     }
 
@@ -60,8 +62,8 @@ pub(super) fn read(
 
 /// A record with all its fields, even where list rows are thin.
 pub(super) fn record(
-    provider: &Provider,
-    call: &Call,
+    provider: &SimulatedProvider,
+    call: &AdmittedCall,
     resource: Resource,
     id: &str,
 ) -> Result<Response, ApiError> {

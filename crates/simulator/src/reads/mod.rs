@@ -40,26 +40,26 @@ pub use render::{
 };
 
 use super::{
-    Provider, answer,
-    call::Call,
-    catalog::{Area, Resource},
+    SimulatedProvider, answer,
+    call::AdmittedCall,
+    catalog::{GatewayArea, Resource},
     clock::Ticks,
     error_answer::ApiError,
     knobs::ReadKnobs,
     random::{Random, mix},
-    world::View,
+    world::WorldView,
 };
 
 /// The random stream of replica reads.
 const REPLICA: u64 = 0x7265_706C_6963_6121;
 
 /// The view of the next read.
-fn view(provider: &Provider, knobs: &ReadKnobs) -> View {
-    View { as_of: moment(provider, knobs), disabled: knobs.disabled, order: knobs.order }
+fn view(provider: &SimulatedProvider, knobs: &ReadKnobs) -> WorldView {
+    WorldView { as_of: moment(provider, knobs), disabled: knobs.disabled, order: knobs.order }
 }
 
 /// The moment that a lagging replica shows, if this read goes to one.
-fn moment(provider: &Provider, knobs: &ReadKnobs) -> Option<Ticks> {
+fn moment(provider: &SimulatedProvider, knobs: &ReadKnobs) -> Option<Ticks> {
     if knobs.replica_lag == 0 {
         return None;
     }
@@ -69,19 +69,19 @@ fn moment(provider: &Provider, knobs: &ReadKnobs) -> Option<Ticks> {
 }
 
 /// Routes of ACC, CORE, IMPORT (by id) and PAY.
-pub fn router() -> Router<Arc<Provider>> {
+pub fn router() -> Router<Arc<SimulatedProvider>> {
     let mut router = Router::new();
     for resource in [Resource::Companies, Resource::Customers, Resource::Accounts] {
-        let list = async move |State(provider): State<Arc<Provider>>,
-                               Extension(call): Extension<Call>,
+        let list = async move |State(provider): State<Arc<SimulatedProvider>>,
+                               Extension(call): Extension<AdmittedCall>,
                                RawQuery(query): RawQuery| {
             lists::read(&provider, &call, resource, query.as_deref()).unwrap_or_else(ApiError::into_response)
         };
         router = router.route(&resource.prefix(), get(list));
     }
     for resource in Resource::ALL {
-        let record = async move |State(provider): State<Arc<Provider>>,
-                                 Extension(call): Extension<Call>,
+        let record = async move |State(provider): State<Arc<SimulatedProvider>>,
+                                 Extension(call): Extension<AdmittedCall>,
                                  id: Result<Path<String>, PathRejection>| {
             match id {
                 Ok(Path(id)) if is_other_path(resource, &id) => answer::unknown_path(),
@@ -93,10 +93,10 @@ pub fn router() -> Router<Arc<Provider>> {
         };
         router = router.route(&format!("{}/{{id}}", resource.prefix()), get(record));
     }
-    let payroll = async |State(provider): State<Arc<Provider>>, RawQuery(query): RawQuery| {
+    let payroll = async |State(provider): State<Arc<SimulatedProvider>>, RawQuery(query): RawQuery| {
         payroll::read(&provider, query.as_deref()).unwrap_or_else(ApiError::into_response)
     };
-    router.route(&format!("{}/companies", Area::Payroll.path()), get(payroll))
+    router.route(&format!("{}/companies", GatewayArea::Payroll.path()), get(payroll))
 }
 
 /// Whether the id is part of another path: `activities/estimations`, `customers/webhooks`.

@@ -10,7 +10,7 @@ use super::{
     view,
 };
 use crate::{
-    Provider,
+    SimulatedProvider,
     knobs::{Churn, Parameter, PayrollTotal},
     world::PayrollRow,
 };
@@ -18,7 +18,7 @@ use crate::{
 const TYPICAL_ROW_BYTES: usize = 160;
 
 /// A page of the list; its totals are those of the filtered list.
-pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, ApiError> {
+pub(super) fn read(provider: &SimulatedProvider, query: Option<&str>) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
     let query = ListQuery::parse(query);

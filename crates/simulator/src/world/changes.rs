@@ -1,7 +1,8 @@
 //! Changes of single records.
 
 use super::{
-    CompanyNumber, Kind, Place, RecordChange, RecordPartition, RecordState, Row, RowTable, World, initial,
+    CompanyNumber, Kind, Place, RecordChange, RecordPartition, RecordState, RowTable, World, WorldRow,
+    initial,
 };
 use crate::{catalog::Resource, clock::Clock};
 
@@ -40,7 +41,7 @@ impl World {
             }
             (Kind::Created | Kind::Updated, _) => RecordState::Enabled,
         };
-        let next = Row {
+        let next = WorldRow {
             sequence: self.next_sequence(place),
             changed: clock.change(),
             revision: row.revision.saturating_add(1),
@@ -72,7 +73,7 @@ impl World {
             let counter = initial::company_start(self.seed(), u64::from(index) + 1);
             self.records.partitions.push(RecordPartition { counter, ..RecordPartition::default() });
         }
-        let row = Row {
+        let row = WorldRow {
             sequence: self.next_sequence(place),
             changed: clock.change(),
             revision: 0,
@@ -92,7 +93,7 @@ impl World {
     }
 
     /// Writes a row at an existing or the next index.
-    fn put(&mut self, place: Place, row: Row) {
+    fn put(&mut self, place: Place, row: WorldRow) {
         let table = if place.resource == Resource::Companies {
             &mut self.records.companies
         } else {

@@ -5,7 +5,7 @@ use std::{
     hash::Hash,
 };
 
-use super::Row;
+use super::WorldRow;
 use crate::clock::Ticks;
 
 /// Records with a history. Beyond it all history is dropped: 300 MB at most.
@@ -15,7 +15,7 @@ const MAX_KEYS: usize = 1 << 19;
 #[derive(Debug)]
 pub(super) struct History<K> {
     /// Newest first.
-    states: HashMap<K, VecDeque<Row>>,
+    states: HashMap<K, VecDeque<WorldRow>>,
     /// States kept per record.
     depth: usize,
 }
@@ -27,7 +27,7 @@ impl<K: Copy + Eq + Hash> History<K> {
     }
 
     /// Adds a state that has just ended.
-    pub(super) fn push(&mut self, key: K, state: Row) {
+    pub(super) fn push(&mut self, key: K, state: WorldRow) {
         if self.depth > 0 {
             if self.states.len() >= MAX_KEYS && !self.states.contains_key(&key) {
                 self.states.clear();
@@ -40,7 +40,7 @@ impl<K: Copy + Eq + Hash> History<K> {
 
     /// The state at a moment, given the current one, and how many states have been passed to get there. `None` if the record did
     /// not exist; where history was dropped, the oldest known state.
-    pub(super) fn at_moment(&self, key: K, now: Row, moment: Ticks) -> (Option<Row>, usize) {
+    pub(super) fn at_moment(&self, key: K, now: WorldRow, moment: Ticks) -> (Option<WorldRow>, usize) {
         let mut oldest = now;
         let mut passed = 0;
         for state in std::iter::once(&now).chain(self.states.get(&key).into_iter().flatten()) {
@@ -65,24 +65,9 @@ mod tests {
     use super::*;
     use crate::world::RecordState;
 
-    fn since(moment: i64) -> Row {
+    fn since(moment: i64) -> WorldRow {
         let revision = u32::from(moment > 0);
-        Row { sequence: 0, changed: Ticks(moment), revision, lineage: 0, state: RecordState::Enabled }
-    }
-
-    #[test]
-    fn a_moment_shows_the_state_in_force_then() {
-        let mut history = History::new(8);
-        for moment in [0, 10, 20] {
-            history.push('a', since(moment));
-        }
-
-        let at = |moment| history.at_moment('a', since(30), Ticks(moment));
-
-        assert_eq!(at(31), (Some(since(30)), 0));
-        assert_eq!(at(29), (Some(since(20)), 1));
-        assert_eq!(at(0), (Some(since(0)), 3));
-        assert_eq!(at(-1), (None, 3));
+        WorldRow { sequence: 0, changed: Ticks(moment), revision, lineage: 0, state: RecordState::Enabled }
     }
 
     #[test]
@@ -95,17 +80,5 @@ mod tests {
         assert_eq!(history.at_moment('a', since(30), Ticks(-1)), (Some(since(20)), 1));
         assert_eq!(history.at_moment('b', since(30), Ticks(-1)), (Some(since(30)), 0));
         assert_eq!(History::new(0).at_moment('a', since(0), Ticks(-1)), (None, 0));
-    }
-
-    #[test]
-    fn forgotten_states_stay_forgotten() {
-        let mut history = History::new(8);
-        for moment in [0, 10, 20] {
-            history.push('a', since(moment));
-        }
-
-        history.forget('a', 2);
-
-        assert_eq!(history.at_moment('a', since(30), Ticks(15)), (Some(since(0)), 1));
     }
 }

@@ -3,7 +3,7 @@
 //! Records have ranks: first the tenant's, then company by company, and within a company row by row through its resources.
 //! Dates and the sequences of a company rise with the rank.
 
-use super::{RecordPartition, RecordState, Row, RowTable};
+use super::{RecordPartition, RecordState, RowTable, WorldRow};
 use crate::{
     catalog::Resource,
     clock::{SECOND, Ticks},
@@ -83,7 +83,7 @@ struct RowMaker<'a> {
 
 impl RowMaker<'_> {
     /// The partition with this ordinal (0 is the tenant's), and the row of its company.
-    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, RecordPartition) {
+    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (WorldRow, RecordPartition) {
         let resources =
             Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource));
         let mut tables = Vec::with_capacity(resources.clone().count());
@@ -107,14 +107,14 @@ impl RowMaker<'_> {
         }
     }
 
-    fn row(&self, ordinal: u64, rank: u64) -> Row {
+    fn row(&self, ordinal: u64, rank: u64) -> WorldRow {
         let overall = ordinal * self.stride + rank;
         let noise = mix(self.settings.seed ^ mix(overall));
         let sequence = company_start(self.settings.seed, ordinal) + rank;
         let since_start = i64::try_from(overall).unwrap_or(i64::MAX).saturating_mul(self.slot);
         let within = (noise >> 1).cast_signed() % self.slot;
         let changed = Ticks(self.start.0.saturating_add(since_start).saturating_add(within));
-        Row { sequence, changed, revision: 0, lineage: 0, state: RecordState::Enabled }
+        WorldRow { sequence, changed, revision: 0, lineage: 0, state: RecordState::Enabled }
     }
 }
 

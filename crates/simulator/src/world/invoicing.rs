@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Action, Entity, InvoicingChange, World, draws::pick};
+use super::{Action, Entity, EntityChange, World, draws::pick};
 use crate::{clock::Clock, settings::WorldSettings};
 
 /// Range of the `EntityId`s of one invoicing company.
@@ -46,7 +46,7 @@ impl World {
         entity: Entity,
         action: Action,
         clock: &Clock,
-    ) -> Option<InvoicingChange> {
+    ) -> Option<EntityChange> {
         if !entity.offers(action) {
             return None;
         }
@@ -65,7 +65,7 @@ impl World {
             }
         };
         let id = ((u64::from(company) + 1) * IDS + u64::from(index) + 1).to_string();
-        Some(InvoicingChange { number: self.number(), company, entity, id, action, at: clock.change() })
+        Some(EntityChange { number: self.number(), company, entity, id, action, at: clock.change() })
     }
 
     /// Entities of a kind in a company.

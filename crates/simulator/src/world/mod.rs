@@ -66,7 +66,7 @@ pub struct Place {
 /// A state of a record. Its other fields follow from the seed, the place, the revision and the lineage: see
 /// [`Naming::content`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct WorldRow {
     /// `sequenceVersion`.
     pub sequence: u64,
     /// `version`: when this state started.
@@ -104,13 +104,13 @@ pub struct PayrollRow {
 
 /// A change of the world.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum WorldChange {
     /// Of an accounting record.
     Record(RecordChange),
     /// Of a payroll company, which has no webhooks.
     Payroll,
     /// Of an invoicing entity.
-    Invoicing(InvoicingChange),
+    Invoicing(EntityChange),
 }
 
 /// A change of an accounting record.
@@ -123,12 +123,12 @@ pub struct RecordChange {
     /// Kind of the change.
     pub kind: Kind,
     /// Its state after the change; unchanged for `ErrorOccurred`.
-    pub row: Row,
+    pub row: WorldRow,
 }
 
 /// A change of an invoicing entity.
 #[derive(Debug, Clone)]
-pub struct InvoicingChange {
+pub struct EntityChange {
     /// Number of the change, from 0.
     pub number: u64,
     /// Number of the invoicing company, from 0.
@@ -148,7 +148,7 @@ pub type List = (Resource, Option<CompanyNumber>);
 
 /// How the world is read.
 #[derive(Debug, Clone, Copy)]
-pub struct View {
+pub struct WorldView {
     /// The moment to show; `None` for now.
     pub as_of: Option<Ticks>,
     /// Where disabled records appear.

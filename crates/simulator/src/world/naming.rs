@@ -3,7 +3,7 @@
 //! A place is packed into 128 bits, of which 55 are always zero, and encrypted by a Feistel network. An id so decodes to its
 //! place without an index, and an unknown GUID does not, because the zeros would have to come out.
 
-use super::{Place, Row};
+use super::{Place, WorldRow};
 use crate::{
     catalog::Resource,
     random::{Guid, Random, mix},
@@ -67,7 +67,7 @@ impl Naming {
 
     /// Seed of the fields that change with each state. After a restore it differs even for equal revisions, because the lineage
     /// does.
-    pub fn content(&self, place: Place, row: &Row) -> u64 {
+    pub fn content(&self, place: Place, row: &WorldRow) -> u64 {
         mix(self.fixed(place) ^ mix(u64::from(row.revision) << 16 | u64::from(row.lineage)))
     }
 

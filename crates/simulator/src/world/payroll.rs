@@ -1,7 +1,7 @@
 //! Payroll companies: one list, no webhooks, dates in whole milliseconds.
 
 use super::{
-    Kind, PayrollRow, RecordState, Row, World,
+    Kind, PayrollRow, RecordState, World, WorldRow,
     draws::{draw, pick},
     history::History,
     table::{Arrangement, RowTable},
@@ -85,7 +85,7 @@ impl World {
                 let old = lives(table, index)?;
                 history.push(index, old);
                 let state = if kind == Kind::Deleted { RecordState::Deleted } else { RecordState::Enabled };
-                let new = Row { revision: old.revision.saturating_add(1), state, ..row(clock.change()) };
+                let new = WorldRow { revision: old.revision.saturating_add(1), state, ..row(clock.change()) };
                 table.set(index, Some(new));
                 (index, new)
             }
@@ -108,13 +108,13 @@ impl World {
 }
 
 impl PayrollRow {
-    const fn new(index: u32, row: &Row) -> Self {
+    const fn new(index: u32, row: &WorldRow) -> Self {
         Self { index, updated: row.changed, revision: row.revision }
     }
 }
 
 /// The first state of a payroll company; its date has whole milliseconds.
-fn row(changed: Ticks) -> Row {
+fn row(changed: Ticks) -> WorldRow {
     let changed = Ticks(changed.0 - changed.0.rem_euclid(MILLISECOND));
-    Row { sequence: 0, changed, revision: 0, lineage: 0, state: RecordState::Enabled }
+    WorldRow { sequence: 0, changed, revision: 0, lineage: 0, state: RecordState::Enabled }
 }

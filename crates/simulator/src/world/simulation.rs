@@ -4,7 +4,7 @@
 //! initial size the world grows; above twice that size it stops growing.
 
 use super::{
-    Action, Change, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World,
+    Action, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World, WorldChange,
     draws::{draw, pick},
 };
 use crate::{catalog::Resource, clock::Clock, knobs::Churn, settings::MAX_COMPANIES};
@@ -14,13 +14,13 @@ const MIN_GROWTH_BASE: u64 = 100;
 
 impl World {
     /// Makes one random change: mostly an update, sometimes a create, disable or delete, of any resource, payroll or invoicing.
-    pub fn step(&mut self, clock: &Clock) -> Change {
+    pub fn step(&mut self, clock: &Clock) -> WorldChange {
         let other = match self.random.below(100) {
             0..6 => self.step_payroll(clock),
             6..14 => self.step_invoicing(clock),
             _ => None,
         };
-        other.unwrap_or_else(|| Change::Record(self.step_record(clock)))
+        other.unwrap_or_else(|| WorldChange::Record(self.step_record(clock)))
     }
 
     /// Changes between two pages of a list, with these averages. Records that can only be disabled leave lists that hide disabled
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// `None` in a world that started without payroll.
-    fn step_payroll(&mut self, clock: &Clock) -> Option<Change> {
+    fn step_payroll(&mut self, clock: &Clock) -> Option<WorldChange> {
         let first = u64::from(self.settings.payroll_companies);
         if first == 0 {
             return None;
@@ -153,11 +153,11 @@ impl World {
             90.. => Kind::Deleted,
             _ => Kind::Updated,
         };
-        self.act_payroll(None, kind, clock).map(|_| Change::Payroll)
+        self.act_payroll(None, kind, clock).map(|_| WorldChange::Payroll)
     }
 
     /// `None` in a world that started without invoicing, or where nothing there can change.
-    fn step_invoicing(&mut self, clock: &Clock) -> Option<Change> {
+    fn step_invoicing(&mut self, clock: &Clock) -> Option<WorldChange> {
         let company = self.random.below(u64::from(self.settings.invoicing_companies));
         let company = u32::try_from(company).ok()?;
         let entity = Entity::ALL[self.random.below(Entity::ALL.len() as u64) as usize];
@@ -170,6 +170,6 @@ impl World {
             _ => Action::Updated,
         };
         let action = if entity.offers(action) { action } else { Action::Updated };
-        self.act_invoicing(company, entity, action, clock).map(Change::Invoicing)
+        self.act_invoicing(company, entity, action, clock).map(WorldChange::Invoicing)
     }
 }

@@ -3,7 +3,7 @@
 //! Rows are never moved and an index is never reused. A list in creation order is read in place; other orders are sorted for
 //! each page.
 
-use super::{RecordState, Row};
+use super::{RecordState, WorldRow};
 use crate::{
     knobs::{DisabledShows, ListOrder},
     random::mix,
@@ -12,7 +12,7 @@ use crate::{
 /// Rows by index; `None` for a row that a restore has undone.
 #[derive(Debug, Default)]
 pub(super) struct RowTable {
-    rows: Vec<Option<Row>>,
+    rows: Vec<Option<WorldRow>>,
     /// Rows that are deleted or undone.
     absent: u32,
     disabled: u32,
@@ -29,7 +29,7 @@ pub(super) struct Arrangement {
 
 impl RowTable {
     /// With these rows, all enabled.
-    pub(super) fn new(rows: impl Iterator<Item = Row>) -> Self {
+    pub(super) fn new(rows: impl Iterator<Item = WorldRow>) -> Self {
         Self { rows: rows.map(Some).collect(), absent: 0, disabled: 0 }
     }
 
@@ -49,27 +49,27 @@ impl RowTable {
     }
 
     /// A row, deleted or not; `None` if there never was one or a restore has undone it.
-    pub(super) fn get(&self, index: u32) -> Option<Row> {
+    pub(super) fn get(&self, index: u32) -> Option<WorldRow> {
         self.rows.get(index as usize).copied().flatten()
     }
 
     /// Every row that is not undone.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, Row)> + '_ {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, WorldRow)> + '_ {
         self.rows_from(0)
     }
 
-    fn rows_from(&self, start: usize) -> impl Iterator<Item = (u32, Row)> + '_ {
+    fn rows_from(&self, start: usize) -> impl Iterator<Item = (u32, WorldRow)> + '_ {
         (start as u32..).zip(&self.rows[start..]).filter_map(|(index, row)| row.map(|row| (index, row)))
     }
 
-    pub(super) fn push(&mut self, row: Row) {
+    pub(super) fn push(&mut self, row: WorldRow) {
         let index = self.len();
         self.rows.push(None);
         self.absent += 1;
         self.set(index, Some(row));
     }
 
-    pub(super) fn set(&mut self, index: u32, row: Option<Row>) {
+    pub(super) fn set(&mut self, index: u32, row: Option<WorldRow>) {
         let Some(place) = self.rows.get_mut(index as usize) else { return };
         let old = std::mem::replace(place, row);
         self.absent = self.absent + u32::from(is_absent(row)) - u32::from(is_absent(old));
@@ -82,8 +82,8 @@ impl RowTable {
         offset: u64,
         limit: usize,
         arrangement: Arrangement,
-        then: Option<impl Fn(u32, Row) -> Option<Row>>,
-    ) -> (Vec<(u32, Row)>, u64) {
+        then: Option<impl Fn(u32, WorldRow) -> Option<WorldRow>>,
+    ) -> (Vec<(u32, WorldRow)>, u64) {
         if let Some(then) = then {
             let rows = self.rows().filter_map(|(index, row)| Some((index, then(index, row)?)));
             return arrangement.slice(rows.collect(), offset, limit);
@@ -109,7 +109,7 @@ impl RowTable {
 
 impl Arrangement {
     /// Filters, sorts and slices rows that are in index order.
-    fn slice(self, mut rows: Vec<(u32, Row)>, offset: u64, limit: usize) -> (Vec<(u32, Row)>, u64) {
+    fn slice(self, mut rows: Vec<(u32, WorldRow)>, offset: u64, limit: usize) -> (Vec<(u32, WorldRow)>, u64) {
         rows.retain(|(_, row)| self.shows(*row));
         match self.order {
             ListOrder::Created => {}
@@ -127,7 +127,7 @@ impl Arrangement {
         self.disabled != DisabledShows::Everywhere
     }
 
-    fn shows(self, row: Row) -> bool {
+    fn shows(self, row: WorldRow) -> bool {
         !(is_absent(Some(row)) || self.hides_disabled() && is_disabled(Some(row)))
     }
 }
@@ -138,10 +138,10 @@ fn within(total: usize, offset: u64, limit: usize) -> std::ops::Range<usize> {
     start..start.saturating_add(limit).min(total)
 }
 
-fn is_absent(row: Option<Row>) -> bool {
+fn is_absent(row: Option<WorldRow>) -> bool {
     row.is_none_or(|row| row.state == RecordState::Deleted)
 }
 
-fn is_disabled(row: Option<Row>) -> bool {
+fn is_disabled(row: Option<WorldRow>) -> bool {
     row.is_some_and(|row| row.state == RecordState::Disabled)
 }

@@ -1,6 +1,6 @@
 //! Records and lists as a view shows them, and the truth.
 
-use super::{CompanyNumber, List, Place, RecordState, Row, View, World, table::Arrangement};
+use super::{CompanyNumber, List, Place, RecordState, World, WorldRow, WorldView, table::Arrangement};
 use crate::{catalog::Resource, clock::Ticks, knobs::DisabledShows, random::mix};
 
 /// The random stream of scattered orders.
@@ -33,8 +33,8 @@ impl World {
         resource: Resource,
         company: Option<CompanyNumber>,
         id: &str,
-        view: &View,
-    ) -> Option<(Place, Row)> {
+        view: &WorldView,
+    ) -> Option<(Place, WorldRow)> {
         let place = self.naming.place(resource, id).filter(|place| place.company == company)?;
         let row = self.state(place, self.row(place)?, view.as_of)?;
         let shows = match row.state {
@@ -52,8 +52,8 @@ impl World {
         (resource, company): List,
         offset: u64,
         limit: usize,
-        view: &View,
-    ) -> (Vec<(Place, Row)>, u64) {
+        view: &WorldView,
+    ) -> (Vec<(Place, WorldRow)>, u64) {
         let nothing = (Vec::new(), 0);
         if company.is_some_and(|company| !self.company_lived(company, view.as_of)) {
             return nothing;
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// Every record of a resource, deleted ones included. Records of a deleted company show as deleted, in their last version.
-    pub fn records(&self, resource: Resource) -> impl Iterator<Item = (Place, Row)> + '_ {
+    pub fn records(&self, resource: Resource) -> impl Iterator<Item = (Place, WorldRow)> + '_ {
         let companies = (0..).zip(&self.records.partitions).map(|(number, _)| Some(number));
         std::iter::once(None).chain(companies).flat_map(move |company| {
             let gone = company.is_some_and(|company| !self.company_lives(company));
@@ -82,18 +82,18 @@ impl World {
     }
 
     /// The record with this id in any state; see [`World::records`].
-    pub fn find(&self, resource: Resource, id: &str) -> Option<(Place, Row)> {
+    pub fn find(&self, resource: Resource, id: &str) -> Option<(Place, WorldRow)> {
         let place = self.naming.place(resource, id)?;
         let gone = place.company.is_some_and(|company| !self.company_lives(company));
         self.row(place).map(|row| (place, mark_deleted(row, gone)))
     }
 
-    pub(super) fn row(&self, place: Place) -> Option<Row> {
+    pub(super) fn row(&self, place: Place) -> Option<WorldRow> {
         self.table(place.resource, place.company)?.get(place.index)
     }
 
     /// The state a record had at a moment.
-    fn state(&self, place: Place, row: Row, as_of: Option<Ticks>) -> Option<Row> {
+    fn state(&self, place: Place, row: WorldRow, as_of: Option<Ticks>) -> Option<WorldRow> {
         as_of.map_or(Some(row), |moment| self.history.at_moment(place, row, moment).0)
     }
 
@@ -103,6 +103,6 @@ impl World {
     }
 }
 
-fn mark_deleted(row: Row, gone: bool) -> Row {
-    if gone { Row { state: RecordState::Deleted, ..row } } else { row }
+fn mark_deleted(row: WorldRow, gone: bool) -> WorldRow {
+    if gone { WorldRow { state: RecordState::Deleted, ..row } } else { row }
 }

@@ -34,7 +34,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use server::{Options, Server};
+use server::{Server, ServerOptions};
 
 use super::page::LoginPage;
 
@@ -90,11 +90,11 @@ impl CallbackListener {
         let route =
             Arc::new(CallbackRoute { port, path: place.path.clone(), used: AtomicBool::new(false), sender });
         let router = Router::new().fallback(handle).with_state(route);
-        let options = Options {
+        let options = ServerOptions {
             connections: MAX_CONNECTIONS,
             head: READ_TIMEOUT,
             handshake: READ_TIMEOUT,
-            ..Options::default()
+            ..ServerOptions::default()
         };
         let servers = listeners
             .into_iter()

@@ -53,7 +53,7 @@ const NO_ORIGIN_REMARK: &str = "the login names no origin, so its tokens go only
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
-pub(in crate::cli) struct Options {
+pub(in crate::cli) struct StatusOptions {
     /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub(in crate::cli) struct Options {
     format: OutputArgs,
 }
 
-pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(options: &StatusOptions, environment: &Environment, out: &mut dyn Write) -> Result {
     let loaded = load::load(options.config.as_deref(), &options.connectors, environment)?;
     let (grants, cached) = load_grants(&loaded.worker).await?;
     let mut connectors = loaded.connectors;
@@ -94,7 +94,7 @@ pub(super) fn until(grant: &Grant, oauth: &OAuth) -> String {
 /// The connectors of the workers, as far as their settings can be read here.
 async fn running_connectors(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
     let configs = resolve::configs(worker).await?;
-    let parsed = |(name, connector): (&String, &configs::Connector)| {
+    let parsed = |(name, connector): (&String, &configs::StoredConnector)| {
         // Skip connectors whose references cannot be resolved on this machine.
         Connector::parse(name, &connector.config, &worker.providers).ok().map(|(connector, _)| connector)
     };

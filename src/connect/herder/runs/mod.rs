@@ -26,13 +26,16 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use model::{Certificate, CompanyId, DesiredRunState, Key, List, Moment, RunCommand, RunId, TopicPrefix};
+use model::{
+    Certificate, CertificateScope, CompanyId, DesiredRunState, Key, List, Moment, RunCommand, RunId,
+    TopicPrefix,
+};
 
 pub use self::{
     request::RunRequest,
     view::{CertificatesInfo, RequestedRun, RunDetail, RunInfo, RunTimes, RunsInfo, WaitingList},
 };
-use super::{Budget, Error, Herder, MAX_RECORD_BYTES};
+use super::{Error, Herder, MAX_RECORD_BYTES, TimeBudget};
 use crate::{
     config::connector::{Class, RecordSource, TargetState},
     state::runs::Runs,
@@ -81,7 +84,7 @@ pub trait RunStore: Send + Sync {
         prefix: &TopicPrefix,
         wanted: &CertificateFilter,
         end: Instant,
-    ) -> Result<Certificates, Error>;
+    ) -> Result<FoundCertificates, Error>;
 }
 
 /// A connector's runs in the state topic.
@@ -111,17 +114,18 @@ pub struct CertificateFilter {
 impl CertificateFilter {
     /// Whether a certificate matches.
     pub fn takes(&self, certificate: &Certificate) -> bool {
-        certificate.connector == self.connector
-            && self.run.as_ref().is_none_or(|run| certificate.run == *run)
-            && self.list.is_none_or(|list| certificate.list == list.name())
-            && self.company.as_ref().is_none_or(|company| certificate.company_id.as_ref() == Some(company))
+        let CertificateScope { connector, run, list, company_id, .. } = &certificate.scope;
+        *connector == self.connector
+            && self.run.as_ref().is_none_or(|wanted| run == wanted)
+            && self.list.is_none_or(|wanted| list == wanted.name())
+            && self.company.as_ref().is_none_or(|wanted| company_id.as_ref() == Some(wanted))
             && !(self.uncertified && certificate.certified)
     }
 }
 
 /// Certificates that were found.
 #[derive(Debug, Clone, Default)]
-pub struct Certificates {
+pub struct FoundCertificates {
     /// The matching certificates.
     pub found: Vec<Certificate>,
     /// Whether the topic was not read to its end, or has more than are kept.
@@ -144,7 +148,7 @@ pub struct CertificateQuery {
 }
 
 /// The connector of a request.
-struct Subject<'a> {
+struct RunSubject<'a> {
     name: &'a str,
     target: TargetState,
     source: RecordSource,
@@ -157,7 +161,7 @@ impl Herder {
     /// # Errors
     /// There is no such connector, it reads no lists, the request is invalid, or the topic did not take it.
     pub async fn start_run(&self, name: &str, request: RunRequest) -> Result<RunInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
         budget
@@ -174,7 +178,7 @@ impl Herder {
     /// # Errors
     /// There is no such connector, it reads no lists, or the state topic cannot be read.
     pub async fn runs(&self, name: &str) -> Result<RunsInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.run_subject(name, budget).await?;
         let stored = budget.within(READING, subject.store.read(subject.prefix(), name)).await?;
         Ok(view::runs(&stored, subject.store.waiting(&subject.source)))
@@ -185,7 +189,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::runs`], or there is no such run.
     pub async fn run(&self, name: &str, id: &str) -> Result<RunInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.run_subject(name, budget).await?;
         let stored = budget.within(READING, subject.store.read(subject.prefix(), name)).await?;
         let id = subject.known(&stored, id)?;
@@ -197,7 +201,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::run`], the run is over, or the topic did not take it.
     pub async fn order_run(&self, name: &str, id: &str, wanted: DesiredRunState) -> Result<RunInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
         budget
@@ -213,7 +217,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::runs`], the query has an invalid value, or the topic cannot be read.
     pub async fn certificates(&self, name: &str, query: CertificateQuery) -> Result<CertificatesInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.run_subject(name, budget).await?;
         let (filter, limit) = subject.filter(query)?;
         let doing = "reading the topic of certificates";
@@ -223,7 +227,7 @@ impl Herder {
         Ok(view::certificates(budget.within(doing, reading).await?, limit))
     }
 
-    async fn run_subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
+    async fn run_subject<'a>(&'a self, name: &'a str, budget: TimeBudget) -> Result<RunSubject<'a>, Error> {
         let connector = self.connector(name).await?;
         let Some(store) = &self.parts.snapshots else {
             return Err(Error::NotFound("this worker follows no runs".to_owned()));
@@ -232,11 +236,11 @@ impl Herder {
         let what = "reads lists and has snapshots and certificates";
         let source =
             self.parsed(name, connector, Class::RecordSource, what, RecordSource::parse, budget).await?;
-        Ok(Subject { name, target, source, store: &**store })
+        Ok(RunSubject { name, target, source, store: &**store })
     }
 }
 
-impl Subject<'_> {
+impl RunSubject<'_> {
     fn shown(&self, stored: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
         let shown =
             view::detailed(stored, id, self.source.budget_per_second, self.store.waiting(&self.source));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use model::{CompanyId, List, Run, RunId, RunKind};
+use model::{CompanyId, List, Run, RunId, RunKind, Verification};
 
 use super::names;
 use crate::{config::connector::Snapshot, connect::herder::Error};
@@ -124,8 +124,7 @@ impl RunRequest {
             // Only repairs of gaps set this.
             known: std::collections::BTreeSet::new(),
             incremental: self.incremental,
-            sample,
-            repair: self.repair,
+            verification: Verification { sample, repair: self.repair },
             requested_by: "rest".to_owned(),
             requested_at: now,
         })
@@ -164,12 +163,17 @@ pub(super) fn difference(known: &Run, asked: &Run) -> String {
     if known.incremental != asked.incremental {
         differences.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
     }
-    if known.sample != asked.sample {
+    if known.verification.sample != asked.verification.sample {
         let rows = |sample: Option<u32>| sample.map_or("none".to_owned(), |rows| rows.to_string());
-        differences.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
+        differences.push(format!(
+            "sample is {}, not {}",
+            rows(known.verification.sample),
+            rows(asked.verification.sample)
+        ));
     }
-    if known.repair != asked.repair {
-        differences.push(format!("repair is {}, not {}", known.repair, asked.repair));
+    if known.verification.repair != asked.verification.repair {
+        differences
+            .push(format!("repair is {}, not {}", known.verification.repair, asked.verification.repair));
     }
     let (id, connector) = (&known.id, &known.connector);
     format!(

@@ -57,8 +57,8 @@ impl RunStore for Kept {
         _: &TopicPrefix,
         _: &CertificateFilter,
         _: Instant,
-    ) -> Result<Certificates, Error> {
-        Ok(Certificates::default())
+    ) -> Result<FoundCertificates, Error> {
+        Ok(FoundCertificates::default())
     }
 }
 
@@ -68,8 +68,8 @@ fn source(more: &[(&str, &str)]) -> RecordSource {
     RecordSource::parse("records", &config, &Providers::new([])).unwrap().0
 }
 
-fn subject(store: &dyn RunStore) -> Subject<'_> {
-    Subject { name: "records", target: TargetState::Running, source: source(&[]), store }
+fn subject(store: &dyn RunStore) -> RunSubject<'_> {
+    RunSubject { name: "records", target: TargetState::Running, source: source(&[]), store }
 }
 
 fn request(id: &str) -> RunRequest {
@@ -177,7 +177,7 @@ async fn same_request_is_same_run_after_a_configuration_change() {
     let kept = Kept::new(2);
     let first = subject(&kept).start(request("r"), 1).await.unwrap();
     let changed = source(&[("snapshot.lists", "customers"), ("snapshot.companies", "a,b")]);
-    let later = Subject { source: changed, ..subject(&kept) };
+    let later = RunSubject { source: changed, ..subject(&kept) };
     let named = RunRequest { lists: Some(vec!["customers".to_owned()]), ..request("r") };
 
     let again = later.start(request("r"), 2).await.unwrap();
@@ -193,7 +193,7 @@ async fn same_request_is_same_run_after_a_configuration_change() {
 async fn run_needs_a_running_connector_a_topic_and_a_free_place() {
     let (kept, absent) = (Kept::new(1), Kept::new(0));
     let running = subject(&kept);
-    let stopped = Subject { target: TargetState::Stopped, ..subject(&kept) };
+    let stopped = RunSubject { target: TargetState::Stopped, ..subject(&kept) };
 
     assert!(refusal(stopped.start(request("r"), 1).await).1.starts_with("Connector records is STOPPED"));
     assert!(refusal(subject(&absent).start(request("r"), 1).await).1.contains("does not exist yet"));
@@ -206,7 +206,7 @@ async fn run_needs_a_running_connector_a_topic_and_a_free_place() {
     assert!(running.start(request("r3"), 1).await.is_ok(), "it is there already");
     kept.with(|stored| {
         let ended = progress("r0", 0, ShardState::Ended);
-        stored.runs.progress.insert((ended.run.clone(), 0), ended);
+        stored.runs.progress.insert((ended.of.run.clone(), 0), ended);
     });
     assert!(running.start(request("more"), 1).await.is_ok());
 }
@@ -236,7 +236,7 @@ async fn run_is_paused_resumed_and_stopped_until_it_is_over() {
     assert!(resumed.0 == 409 && resumed.1.contains("is being stopped"), "{resumed:?}");
     kept.with(|stored| {
         let stopped = progress("r", 0, ShardState::Stopped);
-        stored.runs.progress.insert((stopped.run.clone(), 0), stopped);
+        stored.runs.progress.insert((stopped.of.run.clone(), 0), stopped);
     });
     let over = refusal(subject.order("r", DesiredRunState::Stopped, 7).await);
     assert!(over.0 == 409 && over.1.contains("is over (stopped)"), "{over:?}");
@@ -253,7 +253,7 @@ fn run_json_has_sums_and_readable_times() {
         stored.runs.runs.insert(run.id.clone(), run);
     }
     let ended = progress("new", 0, ShardState::Ended);
-    stored.runs.progress.insert((ended.run.clone(), 0), ended);
+    stored.runs.progress.insert((ended.of.run.clone(), 0), ended);
 
     let all = serde_json::to_value(view::runs(&stored, waiting())).unwrap();
     let one =
@@ -297,18 +297,13 @@ fn waiting_list_is_left_out_unless_named() {
 
 #[test]
 fn certificates_are_shown_newest_first_up_to_the_limit() {
-    let one = |company: &str, ended_at: i64| Certificate {
-        ended_at,
-        method: CertificateMethod::Counting,
-        ..Certificate::of_company(
-            "records",
-            RunId::new("r").unwrap(),
-            "customers",
-            CompanyId::new(company).unwrap(),
-            1,
-        )
+    let one = |company: &str, ended_at: i64| {
+        let (run, company) = (RunId::new("r").unwrap(), CompanyId::new(company).unwrap());
+        let mut one = Certificate::of_company("records", run, "customers", company, 1);
+        (one.reading.ended_at, one.method) = (ended_at, CertificateMethod::Counting);
+        one
     };
-    let found = || Certificates {
+    let found = || FoundCertificates {
         found: vec![one("a", 1_000_000), one("b", 3_000_000), one("c", 2_000_000)],
         truncated: false,
     };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use model::{Certificate, CompanyId, List, ListProgress, Run, RunId};
 
-use super::{Certificates, ConnectorRuns};
+use super::{ConnectorRuns, FoundCertificates};
 use crate::{
     connect::herder::shapes::time,
     state::runs::{Collections, RunStatus, RunTotals, Shards},
@@ -147,7 +147,7 @@ pub(super) fn detailed(
 }
 
 fn info(run: &Run, status: RunStatus, detail: Option<RunDetail>) -> RunInfo {
-    let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
+    let Run { id, kind, lists, companies, incremental, verification, requested_by, requested_at, .. } =
         run.clone();
     RunInfo {
         request: RequestedRun {
@@ -156,8 +156,8 @@ fn info(run: &Run, status: RunStatus, detail: Option<RunDetail>) -> RunInfo {
             lists,
             companies,
             incremental,
-            sample,
-            repair,
+            sample: verification.sample,
+            repair: verification.repair,
             requested_by,
             requested_at: time(requested_at),
         },
@@ -177,10 +177,12 @@ fn info(run: &Run, status: RunStatus, detail: Option<RunDetail>) -> RunInfo {
 }
 
 /// The newest `limit` of them.
-pub(super) fn certificates(certificates: Certificates, limit: usize) -> CertificatesInfo {
-    let Certificates { mut found, truncated } = certificates;
-    let place = |one: &Certificate| (one.list.clone(), one.company_id.clone(), one.shard);
-    found.sort_by(|one, other| other.ended_at.cmp(&one.ended_at).then_with(|| place(one).cmp(&place(other))));
+pub(super) fn certificates(certificates: FoundCertificates, limit: usize) -> CertificatesInfo {
+    let FoundCertificates { mut found, truncated } = certificates;
+    let place = |one: &Certificate| (one.scope.list.clone(), one.scope.company_id.clone(), one.scope.shard);
+    found.sort_by(|one, other| {
+        other.reading.ended_at.cmp(&one.reading.ended_at).then_with(|| place(one).cmp(&place(other)))
+    });
     let truncated = truncated || found.len() > limit;
     found.truncate(limit);
     CertificatesInfo { certificates: found.iter().map(certificate).collect(), truncated }

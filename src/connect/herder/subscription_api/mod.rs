@@ -27,7 +27,7 @@ pub use self::view::{
     ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscribedInfo,
     SubscriptionInfo, SubscriptionsInfo, WishInfo,
 };
-use super::{Budget, Error, Herder, shapes::Status};
+use super::{Error, Herder, TimeBudget, shapes::ConnectorStatus};
 use crate::{
     config::connector::{Class, RecordSource, SubscriptionTargets, TargetState, WebhookSource},
     state::{
@@ -98,7 +98,7 @@ pub struct SubscriptionParts {
 }
 
 /// The connector of a request.
-struct Subject<'a> {
+struct SubscriptionSubject<'a> {
     name: &'a str,
     target: TargetState,
     config: Arc<Properties>,
@@ -112,7 +112,7 @@ impl Herder {
     /// # Errors
     /// There is no such connector, it has no subscriptions, or the state topic cannot be read.
     pub async fn subscriptions(&self, name: &str, all: bool) -> Result<SubscriptionsInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.subject(name, budget).await?;
         let ledger = budget.within("reading the state topic", subject.read()).await?;
         Ok(subject.view(&ledger, all))
@@ -123,7 +123,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::subscriptions`], the connector manages none, or the provider cannot be asked.
     pub async fn subscription_plan(&self, name: &str, removed: bool) -> Result<PlanInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
         let planning = subject.parts.ledgers.plan(name, &subject.config, removed, budget.0);
@@ -135,7 +135,7 @@ impl Herder {
     /// # Errors
     /// As [`Herder::subscriptions`], or no task runs that would do it.
     pub async fn wish(&self, name: &str, removed: bool) -> Result<WishInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
         subject.runs()?;
@@ -150,7 +150,7 @@ impl Herder {
     /// # Errors
     /// There is no such connector, it is of another class, or the state topic cannot be read.
     pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let (parts, prefix) = self.gap_subject(name, budget).await?;
         let ledger = budget.within("reading the state topic", parts.ledgers.read(&prefix, name)).await?;
         Ok(view::gaps(&ledger, all))
@@ -161,14 +161,14 @@ impl Herder {
     /// # Errors
     /// As [`Herder::gaps`], there is no such gap, or it has not ended.
     pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
-        let budget = Budget::start();
+        let budget = TimeBudget::start();
         let (parts, prefix) = self.gap_subject(name, budget).await?;
         let accepting = accept(&*parts.ledgers, &prefix, name, id);
         budget.within("writing the gap to the state topic", accepting).await
     }
 
     /// Adds what is known of a connector's subscriptions to its status.
-    pub(super) fn add_subscriptions(&self, status: &mut Status, config: &Properties) {
+    pub(super) fn add_subscriptions(&self, status: &mut ConnectorStatus, config: &Properties) {
         let Some(parts) = &self.parts.subscriptions else { return };
         let Some(declared) = SubscriptionTargets::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
@@ -187,7 +187,7 @@ impl Herder {
     async fn gap_subject(
         &self,
         name: &str,
-        budget: Budget,
+        budget: TimeBudget,
     ) -> Result<(&SubscriptionParts, TopicPrefix), Error> {
         let connector = self.connector(name).await?;
         let parts = self.subscribing()?;
@@ -202,18 +202,22 @@ impl Herder {
         Ok((parts, prefix))
     }
 
-    async fn subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
+    async fn subject<'a>(
+        &'a self,
+        name: &'a str,
+        budget: TimeBudget,
+    ) -> Result<SubscriptionSubject<'a>, Error> {
         let connector = self.connector(name).await?;
         let parts = self.subscribing()?;
         let (target, config) = (connector.target, Arc::clone(&connector.config));
         let what = "has subscriptions";
         let source =
             self.parsed(name, connector, Class::WebhookSource, what, WebhookSource::parse, budget).await?;
-        Ok(Subject { name, target, config, source, parts })
+        Ok(SubscriptionSubject { name, target, config, source, parts })
     }
 }
 
-impl Subject<'_> {
+impl SubscriptionSubject<'_> {
     fn prefix(&self) -> &TopicPrefix {
         &self.source.common.topic_prefix
     }
@@ -229,7 +233,7 @@ impl Subject<'_> {
         let targets: BTreeSet<Target> = resources.chain(hooks).collect();
         let advertised = self.parts.advertised_url.as_ref();
         let fitting = self.parts.ledgers.fitting(&self.source, ledger);
-        let declaration = view::Declaration {
+        let declaration = view::DeclaredSubscriptions {
             connector: self.name,
             manage: *manage_subscriptions,
             advertised_url: advertised.map(ToString::to_string),

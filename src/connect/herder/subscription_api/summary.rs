@@ -43,7 +43,7 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Subscriptio
 
 /// The state of a target without an active subscription.
 fn matter(target: Target, ledger: &SubscriptionState) -> String {
-    let best = |one: &&Subscription| (one.phase != SubscriptionPhase::Disabled, one.intended_at);
+    let best = |one: &&Subscription| (one.phase != SubscriptionPhase::Disabled, one.times.intended_at);
     match ledger.living(target).min_by_key(best) {
         Some(one) => format!("{target} {} since {}", one.phase, time(one.since)),
         None => format!("{target} missing"),

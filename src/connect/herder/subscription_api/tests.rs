@@ -6,7 +6,7 @@ use serde_json::json;
 use model::{
     AccountingResource, Acknowledge, Fingerprint, Gap, GapCause, GapState, InvoicingAction, InvoicingEntity,
     InvoicingHook, Nonce, ReceiverReport, Repair, StreamStart, Subscription, SubscriptionCommandDone,
-    SubscriptionPhase, TargetStart, Traffic,
+    SubscriptionPhase, SubscriptionRegistration, SubscriptionTimes, TargetStart, Traffic,
 };
 
 use super::*;
@@ -24,18 +24,22 @@ fn subscription(target: Target, nonce: u64, phase: SubscriptionPhase) -> Subscri
         target,
         nonce: Nonce::new(nonce),
         id: Some(format!("id-{nonce}")),
-        application: "tributary".into(),
-        url: address(target),
-        spelled: None,
-        fingerprint: Fingerprint::of("0123456789abcdef"),
-        events: BTreeSet::from(["CustomerCreated".to_owned()]),
+        registration: SubscriptionRegistration {
+            application: "tributary".into(),
+            url: address(target),
+            spelled: None,
+            fingerprint: Fingerprint::of("0123456789abcdef"),
+            events: BTreeSet::from(["CustomerCreated".to_owned()]),
+        },
         phase,
         since: DAY,
-        intended_at: DAY,
-        acknowledged_at: Some(DAY),
-        active_since: Some(DAY),
-        checked_at: Some(DAY),
-        last_delivery: None,
+        times: SubscriptionTimes {
+            intended_at: DAY,
+            acknowledged_at: Some(DAY),
+            active_since: Some(DAY),
+            checked_at: Some(DAY),
+            last_delivery: None,
+        },
         problem: None,
         history: Vec::new(),
     }
@@ -72,7 +76,7 @@ fn shown(targets: &[Target], ledger: &SubscriptionState, all: bool) -> Subscript
     let fitting = ledger.subscriptions.values().filter(|one| targets.contains(&one.target));
     let (fitting, targets) =
         (fitting.map(|one| one.nonce.clone()).collect(), targets.iter().copied().collect());
-    let declaration = view::Declaration {
+    let declaration = view::DeclaredSubscriptions {
         connector: "hooks",
         manage: true,
         advertised_url: Some("https://hooks.example.com/".to_owned()),
@@ -141,7 +145,7 @@ fn subscriptions_json_has_the_documented_members() {
 #[test]
 fn worker_without_an_address_leaves_fits_null() {
     let targets = BTreeSet::from([CUSTOMERS]);
-    let declaration = view::Declaration {
+    let declaration = view::DeclaredSubscriptions {
         connector: "hooks",
         manage: true,
         advertised_url: None,

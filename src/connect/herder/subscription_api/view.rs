@@ -203,7 +203,7 @@ impl From<&Repair> for RepairInfo {
 
 /// The declared side of a view of subscriptions.
 #[derive(Debug)]
-pub(super) struct Declaration<'a> {
+pub(super) struct DeclaredSubscriptions<'a> {
     pub(super) connector: &'a str,
     pub(super) manage: bool,
     pub(super) advertised_url: Option<String>,
@@ -215,7 +215,7 @@ pub(super) struct Declaration<'a> {
 
 /// The subscriptions; with `all` also those that have ended.
 pub(super) fn subscriptions(
-    declared: &Declaration<'_>,
+    declared: &DeclaredSubscriptions<'_>,
     ledger: &SubscriptionState,
     all: bool,
 ) -> SubscriptionsInfo {
@@ -237,7 +237,7 @@ pub(super) fn subscriptions(
     };
     let shown = ledger.subscriptions.values().filter(|one| all || one.phase.may_live() || is_refusal(one));
     let mut shown: Vec<&Subscription> = shown.collect();
-    shown.sort_by_key(|one| (one.target, one.intended_at, &one.nonce));
+    shown.sort_by_key(|one| (one.target, one.times.intended_at, &one.nonce));
     let missing = declared.targets.iter().filter(|target| is_declared(target));
     let start = ledger.start.as_ref().map(|start| {
         let started = |(target, it): (&Target, &model::TargetStart)| {
@@ -269,15 +269,15 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
         phase: one.phase.name(),
         since: time(one.since),
         subscribed: SubscribedInfo {
-            url: one.url.clone(),
-            fingerprint: one.fingerprint.clone(),
+            url: one.registration.url.clone(),
+            fingerprint: one.registration.fingerprint.clone(),
             fits: if one.phase == SubscriptionPhase::Ended { Some(false) } else { fits },
-            events: one.events.clone(),
+            events: one.registration.events.clone(),
         },
         contact: ContactInfo {
-            acknowledged_at: one.acknowledged_at.max(acknowledged).map(time),
+            acknowledged_at: one.times.acknowledged_at.max(acknowledged).map(time),
             last_delivery: ledger.last_delivery(one).map(time),
-            checked_at: one.checked_at.map(time),
+            checked_at: one.times.checked_at.map(time),
         },
         problem: one.problem.clone(),
         history: one

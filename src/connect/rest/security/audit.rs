@@ -107,7 +107,7 @@ fn printable(text: &str, most: usize) -> String {
 
 /// Bounds the lines about refusals.
 #[derive(Debug, Default)]
-pub(super) struct Audit(Mutex<Window>);
+pub(super) struct Audit(Mutex<AuditWindow>);
 
 /// Separate bounds for callers that named a configured user, so that strangers cannot use those up.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ pub(super) struct Audits {
 }
 
 #[derive(Debug, Default)]
-struct Window {
+struct AuditWindow {
     /// `None` before the first refusal.
     begun: Option<Instant>,
     lines: u32,
@@ -177,7 +177,7 @@ impl Audit {
         if window.begun.is_none_or(|begun| now.saturating_duration_since(begun) < WINDOW) {
             return;
         }
-        let Window { addresses, suppressed, .. } = std::mem::take(&mut *window);
+        let AuditWindow { addresses, suppressed, .. } = std::mem::take(&mut *window);
         drop(window);
         if suppressed > 0 {
             let (addresses, seconds) = (addresses.len(), WINDOW.as_secs());

@@ -42,11 +42,11 @@ use self::{
     audit::{AuditedRequest, Audits},
     cors::Cors,
     hosts::Hosts,
-    password::{Checked, Password},
-    throttle::{Attempt, Throttle},
+    password::{AcceptedPassword, Checked},
+    throttle::{LoginAttempt, Throttle},
 };
-use super::{DEADLINE, answer::Refusal, quotes};
-use crate::config::worker::Rest;
+use super::{ANSWER_RESERVE, DEADLINE, answer::Refusal, quotes};
+use crate::{config::worker::Rest, connect::herder};
 
 pub use self::password::Error as SecurityError;
 
@@ -62,7 +62,7 @@ const VALIDATE: &str = "/config/validate";
 /// State of the guard.
 #[derive(Debug)]
 pub struct Security {
-    accounts: Vec<Account>,
+    accounts: Vec<RestUser>,
     open_paths: Vec<String>,
     hosts: Hosts,
     cors: Cors,
@@ -75,9 +75,9 @@ pub struct Security {
 }
 
 #[derive(Debug)]
-struct Account {
+struct RestUser {
     user: String,
-    password: Password,
+    password: AcceptedPassword,
     role: Role,
 }
 
@@ -97,8 +97,8 @@ impl Security {
         let logins = [(&rest.administrator, Role::Administrator), (&rest.reader, Role::Reader)];
         let accounts = logins.into_iter().filter_map(|(login, role)| Some((login.as_ref()?, role)));
         let accounts = accounts.map(|(login, role)| {
-            let password = Password::new(&login.user, &login.password)?;
-            Ok(Account { user: login.user.clone(), password, role })
+            let password = AcceptedPassword::new(&login.user, &login.password)?;
+            Ok(RestUser { user: login.user.clone(), password, role })
         });
         Ok(Self {
             accounts: accounts.collect::<Result<_, _>>()?,
@@ -119,12 +119,12 @@ impl Security {
     }
 
     /// The caller and its role, or why the login is refused.
-    async fn identify(&self, facts: RequestFacts) -> Result<(&str, Role), Denied> {
+    async fn identify(&self, facts: RequestRights) -> Result<(&str, Role), Denied> {
         let Some(first) = self.accounts.first() else { return Ok(("anonymous", Role::Administrator)) };
         let Some((user, password)) = facts.credentials else { return Err(Denied::new(401, LOGIN, UNKNOWN)) };
         let account = self.accounts.iter().find(|account| account.user == user);
         let who = account.map_or(UNKNOWN, |account| &account.user);
-        let attempt = Attempt {
+        let attempt = LoginAttempt {
             throttle: Arc::clone(&self.throttle),
             client: facts.client,
             role: account.map(|account| account.role),
@@ -145,9 +145,9 @@ impl Security {
     }
 
     /// Extracts what decides about a request.
-    fn facts(&self, request: &Request, audited: &AuditedRequest) -> RequestFacts {
+    fn facts(&self, request: &Request, audited: &AuditedRequest) -> RequestRights {
         let changes = is_change(request.method(), request.uri().path());
-        RequestFacts {
+        RequestRights {
             changes,
             names_worker: self.hosts.own(request),
             is_open: !changes && self.is_open(request.uri().path()),
@@ -158,7 +158,7 @@ impl Security {
     }
 
     /// The caller and its role, or why the request is refused.
-    async fn authorize(&self, facts: RequestFacts) -> Result<(&str, Role), Denied> {
+    async fn authorize(&self, facts: RequestRights) -> Result<(&str, Role), Denied> {
         let denied = |status, message, who| Err(Denied::new(status, message, who));
         // A password proves that the caller means this worker; without logins the addressed name has to.
         if self.accounts.is_empty() && !facts.names_worker {
@@ -188,7 +188,7 @@ impl Security {
 
 /// The parts of a request that decide whether it reaches a handler.
 #[derive(Debug)]
-struct RequestFacts {
+struct RequestRights {
     changes: bool,
     /// Whether it addresses this worker by one of its names.
     names_worker: bool,
@@ -288,10 +288,11 @@ async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: 
             Err(denied) => Err(denied.into_response(&audited, &security.audit)),
         }
     });
-    let (who, role, audited) = match decision.await {
-        Ok(Ok(allowed)) => allowed,
-        Ok(Err(response)) => return response,
-        Err(_) => return panicked(),
+    let (who, role, audited) = match timeout_at(end, decision).await {
+        Ok(Ok(Ok(allowed))) => allowed,
+        Ok(Ok(Err(response))) => return response,
+        Ok(Err(_)) => return panicked(),
+        Err(_) => return timed_out(request.method(), request.uri().path()),
     };
     request.extensions_mut().insert(role);
     if !changes {
@@ -314,17 +315,15 @@ async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: 
 async fn run(request: Request, next: Next, end: Instant) -> Response {
     let options = request.method() == Method::OPTIONS;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = match timeout_at(end, AssertUnwindSafe(next.run(request)).catch_unwind()).await {
+    let handler = herder::handle_until(end - ANSWER_RESERVE, next.run(request));
+    let response = match timeout_at(end, AssertUnwindSafe(handler).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
             // Not the panic's text, which may hold a value of a configuration; the process's panic hook has logged it.
             tracing::error!(%method, path, "a handler panicked");
             panicked()
         }
-        Err(_) => {
-            tracing::error!(%method, path, "a request exceeded its deadline");
-            Refusal::new(500, "Request timed out. The worker is busy or waits for Kafka").into_response()
-        }
+        Err(_) => timed_out(&method, &path),
     };
     if options && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         // Java's server answers OPTIONS itself, with the path's methods; axum adds that header later.
@@ -360,6 +359,11 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Secret)> {
     let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
     let (user, password) = decoded.split_once(':')?;
     Some((user.to_owned(), Secret::new(password)))
+}
+
+fn timed_out(method: &Method, path: &str) -> Response {
+    tracing::error!(%method, path, "a request exceeded its deadline");
+    Refusal::new(500, "Request timed out. The worker is busy or waits for Kafka").into_response()
 }
 
 fn panicked() -> Response {

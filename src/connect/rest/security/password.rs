@@ -25,7 +25,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 use base::secret::Secret;
 use server::origin::network;
 
-use super::throttle::Attempt;
+use super::throttle::LoginAttempt;
 use crate::config::worker::{PasswordDigest, PasswordHash};
 
 /// How long a client waits for its check to start.
@@ -54,7 +54,7 @@ pub(super) enum Checked {
 }
 
 /// A configured password.
-pub(super) enum Password {
+pub(super) enum AcceptedPassword {
     /// Its digest under the process's key, which has the same length for every password.
     Plain(hmac::Tag),
     Hashed(Arc<Hashed>),
@@ -81,7 +81,7 @@ impl AddressLocks {
     }
 }
 
-impl Password {
+impl AcceptedPassword {
     pub(super) fn new(user: &str, password: &Secret) -> Result<Self, Error> {
         let text = password.reveal();
         match PasswordHash::parse(text) {
@@ -100,7 +100,7 @@ impl Password {
     }
 
     /// Checks a password, unless the client has to wait; the outcome counts for its address.
-    pub(super) async fn check(&self, presented: &str, attempt: &Attempt) -> Checked {
+    pub(super) async fn check(&self, presented: &str, attempt: &LoginAttempt) -> Checked {
         let digest = digest(presented);
         if let Some(wait) = attempt.wait() {
             let is_right = attempt.may_probe() && self.is_known(&digest);
@@ -121,7 +121,7 @@ impl Password {
     }
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for AcceptedPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain",
@@ -131,7 +131,7 @@ impl fmt::Debug for Password {
 }
 
 impl Hashed {
-    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag, attempt: &Attempt) -> Checked {
+    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag, attempt: &LoginAttempt) -> Checked {
         if self.is_known(&digest) {
             return checked(attempt.finish(true));
         }
@@ -210,16 +210,16 @@ mod tests {
     };
 
     /// A login as administrator from this address, with its own count of failures.
-    fn from(client: Option<IpAddr>) -> Attempt {
-        Attempt { throttle: Arc::new(Throttle::default()), client, role: Some(Role::Administrator) }
+    fn from(client: Option<IpAddr>) -> LoginAttempt {
+        LoginAttempt { throttle: Arc::new(Throttle::default()), client, role: Some(Role::Administrator) }
     }
 
     /// `hashlib.pbkdf2_hmac("sha256", b"correct horse", b"\xfb\xef\xbe0123456789abcde", 2000)`.
     const HASH: &str =
         "$pbkdf2-sha256$i=2000$++++MDEyMzQ1Njc4OWFiY2Rl$Xd1pSv8YAdlDfCYZG2S3V8XUpvgZtxd2oXysIE2RqAI";
 
-    fn password(text: &str) -> Result<Password, Error> {
-        Password::new("admin", &Secret::new(text))
+    fn password(text: &str) -> Result<AcceptedPassword, Error> {
+        AcceptedPassword::new("admin", &Secret::new(text))
     }
 
     #[tokio::test]
@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn check_that_never_starts_ends_as_busy() {
-        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let AcceptedPassword::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let turn = hashed.turn.acquire().await.unwrap();
 
         let waiting = hashed.check("correct horse", digest("correct horse"), &from(None)).await;
@@ -268,7 +268,7 @@ mod tests {
 
     #[tokio::test]
     async fn flood_from_one_address_delays_others_by_one_guess() {
-        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let AcceptedPassword::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let guessed = Arc::new(AtomicUsize::new(0));
         let turn = hashed.turn.acquire().await.unwrap();
         let flood: Vec<_> = (0..20)
@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(answers, [Checked::Wrong; 5], "{text}");
 
             let sixth = password.check("a guess", &here).await;
-            let elsewhere = Attempt { client: Some(Ipv4Addr::new(192, 0, 2, 1).into()), ..here.clone() };
+            let elsewhere = LoginAttempt { client: Some(Ipv4Addr::new(192, 0, 2, 1).into()), ..here.clone() };
 
             assert!(matches!(sixth, Checked::Throttled(wait) if wait <= Duration::from_secs(5)), "{sixth:?}");
             assert_eq!(password.check("correct horse", &elsewhere).await, Checked::Right, "{text}");
@@ -336,7 +336,7 @@ mod tests {
 
     #[tokio::test]
     async fn queued_guesses_are_not_checked_after_failures() {
-        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let AcceptedPassword::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let here = from(Some(Ipv4Addr::LOCALHOST.into()));
         let guesses = (0..50).map(|_| hashed.check("a guess", digest("a guess"), &here));
 
@@ -348,7 +348,7 @@ mod tests {
 
     #[tokio::test]
     async fn guess_counts_after_its_client_disconnects() {
-        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let AcceptedPassword::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let here = from(Some(Ipv4Addr::LOCALHOST.into()));
 
         while here.wait().is_none() {
@@ -361,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn unknown_user_has_no_right_password() {
-        let unknown = Attempt { role: None, ..from(None) };
+        let unknown = LoginAttempt { role: None, ..from(None) };
         for text in [HASH, "correct horse"] {
             let password = password(text).unwrap();
 

@@ -254,6 +254,35 @@ async fn hanging_handler_is_answered_at_the_deadline() {
 }
 
 #[tokio::test]
+async fn slow_login_uses_up_the_time_of_its_request() {
+    // So many iterations take longer than the deadline on any machine.
+    let slow = login(
+        "root:$pbkdf2-sha256$i=1000000$++++MDEyMzQ1Njc4OWFiY2Rl$Xd1pSv8YAdlDfCYZG2S3V8XUpvgZtxd2oXysIE2RqAI",
+    );
+    let mut security = Security::new(&Rest { administrator: slow, reader: None, ..settings() }).unwrap();
+    security.deadline = Duration::from_millis(10);
+    let router = protect(Router::new().route("/connectors", get(async || "ok")), security);
+
+    let response = ask(&router, request("GET", "/connectors", &[("authorization", &basic("root:a"))])).await;
+
+    assert!(error_body(response).await["message"].as_str().unwrap().starts_with("Request timed out."));
+}
+
+#[tokio::test]
+async fn steps_of_a_request_share_its_deadline() {
+    let settings = Rest { administrator: None, reader: None, ..settings() };
+    let mut security = Security::new(&settings).unwrap();
+    security.deadline = ANSWER_RESERVE + Duration::from_millis(50);
+    let left = async || herder::TimeBudget::start().left().as_millis().to_string();
+    let router = protect(Router::new().route("/connectors", post(left)), security);
+
+    let response = ask(&router, request("POST", "/connectors", &[])).await;
+
+    let left: u64 = error_body(response).await.as_u64().unwrap();
+    assert!(left <= 50, "{left} ms");
+}
+
+#[tokio::test]
 async fn change_finishes_after_its_client_disconnects() {
     let (go, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let finished = Arc::new(AtomicBool::new(false));

@@ -35,10 +35,10 @@ const MAX_ADDRESSES: usize = 4096;
 
 /// Failures of all addresses.
 #[derive(Debug, Default)]
-pub(super) struct Throttle(Mutex<HashMap<Option<IpAddr>, Failures>>);
+pub(super) struct Throttle(Mutex<HashMap<Option<IpAddr>, LoginFailures>>);
 
 #[derive(Debug)]
-struct Failures {
+struct LoginFailures {
     administrator: u32,
     reader: u32,
     /// With unknown user names.
@@ -50,7 +50,7 @@ struct Failures {
     probe: Instant,
 }
 
-impl Failures {
+impl LoginFailures {
     fn count(&self) -> u32 {
         self.administrator.saturating_add(self.reader).saturating_add(self.unknown)
     }
@@ -98,7 +98,8 @@ impl Throttle {
                 all.remove(&oldest);
             }
         }
-        let none = || Failures { administrator: 0, reader: 0, unknown: 0, last: now, until: now, probe: now };
+        let none =
+            || LoginFailures { administrator: 0, reader: 0, unknown: 0, last: now, until: now, probe: now };
         let failures = all.entry(client).or_insert_with(none);
         if failures.is_stale(now) {
             *failures = none();
@@ -130,7 +131,7 @@ fn wait_after(failures: u32) -> Duration {
 
 /// One login attempt.
 #[derive(Debug, Clone)]
-pub(super) struct Attempt {
+pub(super) struct LoginAttempt {
     pub(super) throttle: Arc<Throttle>,
     /// `None` if the address is unknown.
     pub(super) client: Option<IpAddr>,
@@ -138,7 +139,7 @@ pub(super) struct Attempt {
     pub(super) role: Option<Role>,
 }
 
-impl Attempt {
+impl LoginAttempt {
     /// How long the client has to wait before a password is checked; `None` if it may try now.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.throttle.wait(self.client, Instant::now())

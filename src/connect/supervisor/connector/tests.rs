@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     config::{KeyDef, Validation},
     plugin::{Past, Task, samples::properties},
-    state::offsets::Edit,
+    state::offsets::OffsetEdit,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -75,7 +75,7 @@ impl Plugin for Hanging {
         Vec::new()
     }
 
-    fn check_offsets(&self, _: &[Edit]) -> Result<(), String> {
+    fn check_offsets(&self, _: &[OffsetEdit]) -> Result<(), String> {
         Ok(())
     }
 }

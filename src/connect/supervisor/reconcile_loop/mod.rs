@@ -26,7 +26,7 @@ use super::{
     status_reporter::{StatusReporter, StatusTopic},
     task,
 };
-use crate::{connect::config_writer::ConfigWriter, state::State};
+use crate::{connect::config_writer::ConfigWriter, state::StateTables};
 
 /// How often everything is checked, changed or not: nothing signals the end of a lease.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -38,7 +38,7 @@ const READ_LIMIT: Duration = Duration::from_secs(15);
 const READ_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// Limit on the part of a stop that is reserved for writing final statuses.
 const FLUSH_RESERVE: Duration = Duration::from_secs(2);
-/// How long an aborted instance may take beyond its deadline.
+/// How long aborted instances may take beyond their deadline: first the tasks, then the connectors.
 const ABORT_RESERVE: Duration = Duration::from_millis(1200);
 
 /// Work that runs beside the loop.
@@ -135,9 +135,10 @@ impl ReconcileLoop {
     pub(super) async fn stop(mut self, grace: Duration) {
         let now = Instant::now();
         let deadline = now + grace;
-        let patience = grace.saturating_sub(FLUSH_RESERVE.min(grace / 4) + ABORT_RESERVE.min(grace / 4));
-        let by = now + patience.min(self.parts.settings.task_grace);
-        for tasks in [true, false] {
+        let StopTimes { patience, task_limit, connector_limit } =
+            StopTimes::of(grace, self.parts.settings.task_grace);
+        let by = now + patience;
+        for (tasks, limit) in [(true, task_limit), (false, connector_limit)] {
             let ending = self.instances.iter().filter(|(id, _)| id.task.is_some() == tasks);
             let ending: Vec<(InstanceId, bool)> =
                 ending.map(|(id, instance)| (id.clone(), self.holds(instance))).collect();
@@ -147,7 +148,7 @@ impl ReconcileLoop {
             while !self.instances.all_ended(tasks) {
                 tokio::select! {
                     () = self.instances.next_ended() => {}
-                    () = sleep_until(by.max(Instant::now()) + ABORT_RESERVE) => {
+                    () = sleep_until(now + limit) => {
                         tracing::warn!(tasks, "instances did not end before the deadline");
                         break;
                     }
@@ -278,6 +279,25 @@ impl ReconcileLoop {
     }
 }
 
+/// When the steps of a stop end, counted from its start. The rest of the grace is for the final statuses.
+#[derive(Debug)]
+struct StopTimes {
+    /// Instances that have not ended are aborted.
+    patience: Duration,
+    /// Aborted tasks are left behind.
+    task_limit: Duration,
+    /// Aborted connectors are left behind.
+    connector_limit: Duration,
+}
+
+impl StopTimes {
+    fn of(grace: Duration, task_grace: Duration) -> Self {
+        let (flush, abort) = (FLUSH_RESERVE.min(grace / 4), ABORT_RESERVE.min(grace / 4));
+        let patience = grace.saturating_sub(flush + abort * 2).min(task_grace);
+        Self { patience, task_limit: patience + abort, connector_limit: patience + abort * 2 }
+    }
+}
+
 /// Whether this worker certainly holds a partition under this claim.
 fn holds(membership: &Membership, partition: i32, claim: i64) -> bool {
     // Not in one expression: both take the same lock, and the first guard would still be held.
@@ -287,7 +307,7 @@ fn holds(membership: &Membership, partition: i32, claim: i64) -> bool {
 
 /// Reads configurations, commands and statuses. Not the offsets: open transactions of a dead worker are only decided there
 /// once its successors take over its transactional ids, so tasks read offsets after that.
-async fn read_to_end(state: &State, config_writer: &ConfigWriter) -> Result<(), kafka::Error> {
+async fn read_to_end(state: &StateTables, config_writer: &ConfigWriter) -> Result<(), kafka::Error> {
     let configs = config_writer.read_to_end(&state.configs, READ_LIMIT);
     tokio::try_join!(configs, state.statuses.read_to_end(READ_LIMIT)).map(drop)
 }
@@ -304,4 +324,24 @@ fn ticks(every: Duration) -> tokio::time::Interval {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_keeps_time_for_final_statuses_within_its_grace() {
+        for millis in [0, 500, 4_000, 10_000, 18_500] {
+            let grace = Duration::from_millis(millis);
+
+            let times = StopTimes::of(grace, Duration::from_secs(5));
+
+            assert!(
+                times.patience <= times.task_limit && times.task_limit <= times.connector_limit,
+                "{times:?}"
+            );
+            assert!(times.connector_limit + FLUSH_RESERVE.min(grace / 4) <= grace, "{grace:?}: {times:?}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
         stale_statuses::{self, StaleStatus},
         status_reporter::{ObservedStatus, StatusComparison},
     },
-    state::State,
+    state::StateTables,
 };
 
 impl ReconcileLoop {
@@ -39,7 +39,7 @@ impl ReconcileLoop {
 
     /// Everything that decides which records are stale.
     fn stale_version(&self) -> (u64, u64, BTreeMap<i32, i64>) {
-        let State { configs, statuses, .. } = &self.parts.state;
+        let StateTables { configs, statuses, .. } = &self.parts.state;
         (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
     }
 

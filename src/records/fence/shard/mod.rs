@@ -35,7 +35,7 @@ use super::{
     layout::{ShardKeys, ShardMeta},
     record::{self, FenceRecord},
 };
-use crate::store::{self, Change};
+use crate::store::{self, StoreChange};
 
 /// Entries per commit while restoring or removing.
 const CHUNK_ENTRIES: usize = 2_000;
@@ -303,13 +303,13 @@ impl ShardStore {
                 meta.count(&text, value.is_some());
             }
             changes.push(match value {
-                Some(value) => Change::Put(key, value.to_vec()),
-                None => Change::Delete(key),
+                Some(value) => StoreChange::Put(key, value.to_vec()),
+                None => StoreChange::Delete(key),
             });
         }
         let json =
             serde_json::to_vec(&meta).map_err(|error| self.broken("write the metadata of a shard", error))?;
-        changes.push(Change::Put(self.keys.meta(), json));
+        changes.push(StoreChange::Put(self.keys.meta(), json));
         self.opened.commit(changes)?;
         *self.meta.lock() = meta;
         Ok(())
@@ -318,13 +318,13 @@ impl ShardStore {
     /// Removes all entries; the metadata first, so that a crash leaves no position.
     fn forget(&self) -> Result<(), Error> {
         *self.meta.lock() = ShardMeta::default();
-        self.opened.commit(vec![Change::Delete(self.keys.meta())])?;
+        self.opened.commit(vec![StoreChange::Delete(self.keys.meta())])?;
         let (from, to) = self.keys.entries();
         loop {
             let mut removals = Vec::new();
             self.opened.with(|database| {
                 database.visit(&from, &to, &mut |key, _| {
-                    removals.push(Change::Delete(key.to_vec()));
+                    removals.push(StoreChange::Delete(key.to_vec()));
                     if removals.len() < CHUNK_ENTRIES {
                         ControlFlow::Continue(())
                     } else {

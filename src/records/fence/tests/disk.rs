@@ -9,7 +9,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::{self, Change, Database, Visitor};
+use crate::store::{self, Database, StoreChange, Visitor};
 
 #[tokio::test]
 async fn unopenable_database_is_recreated() {
@@ -103,7 +103,7 @@ impl Storage for Disk {
 }
 
 impl Database for Wrapped {
-    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), store::Error> {
+    fn commit(&self, changes: Vec<StoreChange>, durable: bool) -> Result<(), store::Error> {
         assert!(!durable, "nothing is synced");
         if self.1.full.swap(false, Ordering::AcqRel) {
             return Err(store::Error::io("write", io::ErrorKind::StorageFull.into()));

@@ -143,19 +143,16 @@ impl World {
             widest: self.widest,
             total,
             content,
-            sent,
-            answered,
-            date,
-            cached: false,
+            answer: PageAnswer { sent, answered, date, cached: false },
             ends: false,
         }
     }
 
     /// Ids listed at the cut of a verdict.
     fn at_cut(&self, marks: &[Seen], verdict: &Certificate, skew: i64) -> &[u128] {
-        let cut = (verdict.cut_after.unwrap(), verdict.cut_before.unwrap());
+        let cut = (verdict.counts.cut_after.unwrap(), verdict.counts.cut_before.unwrap());
         let page = marks.iter().find(|seen| interval(seen, skew) == cut).expect("the cut is a page's");
-        &self.truth[&page.sent]
+        &self.truth[&page.answer.sent]
     }
 
     /// Number of ids listed at the cut of a certificate and shown by no page.

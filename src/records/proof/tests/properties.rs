@@ -67,7 +67,7 @@ proptest! {
 
         if verdict.certified {
             prop_assert_eq!(world.missed(&marks, &reading), 0);
-            prop_assert_eq!(verdict.missing_at_most, Some(0));
+            prop_assert_eq!(verdict.counts.missing_at_most, Some(0));
         }
     }
 
@@ -75,7 +75,7 @@ proptest! {
     fn bound_on_missing_records_holds(case in any_case(), history in any_history()) {
         let (world, reading, marks) = run(case, history);
 
-        if let Some(most) = reading.verdict().unwrap().missing_at_most {
+        if let Some(most) = reading.verdict().unwrap().counts.missing_at_most {
             prop_assert!(world.missed(&marks, &reading) as i64 <= most);
         }
     }
@@ -108,8 +108,8 @@ proptest! {
 
         let verdict = reading.verdict().unwrap();
         prop_assert!(verdict.certified, "{verdict:?}");
-        prop_assert!(verdict.passes <= 2);
-        prop_assert_eq!(verdict.listed, Some(rows as i64));
+        prop_assert!(verdict.reading.passes <= 2);
+        prop_assert_eq!(verdict.counts.listed, Some(rows as i64));
         prop_assert_eq!(verdict.method, if rows < size as usize { CertificateMethod::Single } else { CertificateMethod::Counting });
     }
 }

@@ -16,7 +16,8 @@ fn wanted(reading: &Reading, rows: Vec<Row>) -> Seen {
     let sent = sent_after.max(1_000 * SECOND) + 1;
     let content = rows.iter().fold(u128::from(number), |hash, row| hash.wrapping_mul(31) ^ row.id);
     let empty = Seen::unreadable(number, size, "", sent);
-    Seen { rows: rows.into(), problem: None, content, answered: sent + 10, ..empty }
+    let answer = PageAnswer { sent, answered: sent + 10, ..PageAnswer::default() };
+    Seen { rows: rows.into(), problem: None, content, answer, ..empty }
 }
 
 fn rows(from: u128, to: u128) -> Vec<Row> {
@@ -42,6 +43,13 @@ fn reason(reading: &Reading) -> &str {
 }
 
 /// As an earlier version kept that a reading was over.
+/// A page with another answer.
+fn answered(page: &Seen, change: impl FnOnce(&mut PageAnswer)) -> Seen {
+    let mut page = page.clone();
+    change(&mut page.answer);
+    page
+}
+
 fn ended(at: i64) -> Seen {
     Seen { ends: true, ..Seen::unreadable(0, 0, "the provider went back", at) }
 }
@@ -61,10 +69,10 @@ fn short_first_page_is_the_list_if_the_next_page_is_empty() {
     for (reading, pages, rows) in [(&reading, 3, 6), (&wide, 2, 3)] {
         let verdict = reading.verdict().unwrap();
         assert_eq!(
-            (verdict.certified, verdict.method, verdict.listed),
+            (verdict.certified, verdict.method, verdict.counts.listed),
             (true, CertificateMethod::Single, Some(3))
         );
-        assert_eq!((verdict.passes, verdict.pages, verdict.rows), (1, pages, rows));
+        assert_eq!((verdict.reading.passes, verdict.reading.pages, verdict.reading.rows), (1, pages, rows));
         assert_eq!(reading.want(), ReadingStep::Over);
     }
 }
@@ -87,7 +95,7 @@ fn changed_number_of_the_first_page_voids_the_pass() {
     reading.look(&second).unwrap();
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.page_base), (false, Some(0)));
+    assert_eq!((verdict.certified, verdict.reading.page_base), (false, Some(0)));
     assert!(reason(&reading).contains("the first page has the number 1"), "{}", reason(&reading));
 }
 
@@ -98,7 +106,7 @@ fn end_after_the_verdict_changes_nothing() {
     reading.look(&first).unwrap();
     let second = Seen { widest: 4, ..wanted(&reading, vec![]) };
     reading.look(&second).unwrap();
-    let end = ended(second.answered);
+    let end = ended(second.answer.answered);
 
     let restored = Reading::restore(settings(10, 4), [first, second, end]).unwrap();
 
@@ -111,7 +119,7 @@ fn reading_ended_from_outside_stays_ended_when_restored() {
     let mut reading = Reading::new(settings(2, 4));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
-    let end = ended(first.answered);
+    let end = ended(first.answer.answered);
     reading.look(&end).unwrap();
 
     for reading in [&reading, &Reading::restore(settings(2, 4), [first, end]).unwrap()] {
@@ -130,12 +138,12 @@ fn empty_list_is_read_twice() {
     show(&mut filled, &[rows(1, 2)]);
     assert_eq!(number_and_size(&filled), (2, 2));
     show(&mut filled, &[vec![], rows(1, 2)]);
-    assert_eq!(filled.verdict().unwrap().listed, Some(2));
+    assert_eq!(filled.verdict().unwrap().counts.listed, Some(2));
 
     show(&mut reading, &[vec![]]);
     let verdict = reading.verdict().unwrap();
     assert_eq!(
-        (verdict.certified, verdict.method, verdict.listed),
+        (verdict.certified, verdict.method, verdict.counts.listed),
         (true, CertificateMethod::Single, Some(0))
     );
 }
@@ -152,8 +160,8 @@ fn clamped_page_size_restarts_the_list_with_that_size() {
     show(&mut reading, &[rows(1, 4)]);
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.listed), (true, Some(6)));
-    assert_eq!(verdict.passes, 3, "the pass that detected the limit is extra");
+    assert_eq!((verdict.certified, verdict.counts.listed), (true, Some(6)));
+    assert_eq!(verdict.reading.passes, 3, "the pass that detected the limit is extra");
 }
 
 #[test]
@@ -164,7 +172,7 @@ fn row_added_between_two_pages_sets_no_page_size() {
     show(&mut reading, &[rows(1, 100), rows(101, 150), vec![], rows(1, 100)]);
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.listed, verdict.page_size), (true, Some(150), 100));
+    assert_eq!((verdict.certified, verdict.counts.listed, verdict.reading.page_size), (true, Some(150), 100));
 }
 
 #[test]
@@ -215,11 +223,11 @@ fn each_cause_of_a_void_pass_is_reported() {
     let second = wanted(&reading, rows(3, 4));
     let voids: [(Seen, &str); 7] = [
         (
-            Seen { answered: second.sent - 1, ..second.clone() },
+            answered(&second, |answer| answer.answered = answer.sent - 1),
             "page 2: our clock went backward while it was read",
         ),
         (Seen { problem: Some("row 2 has no id".into()), ..second.clone() }, "page 2: row 2 has no id"),
-        (Seen { cached: true, ..second.clone() }, "page 2: a cache answered it"),
+        (answered(&second, |answer| answer.cached = true), "page 2: a cache answered it"),
         (Seen { rows: rows(3, 5).into(), ..second.clone() }, "page 2: it has 3 rows, but 2 were requested"),
         (
             Seen { rows: vec![row(3), row(3)].into(), ..second.clone() },
@@ -229,7 +237,7 @@ fn each_cause_of_a_void_pass_is_reported() {
             Seen { rows: Arc::clone(&first.rows), content: first.content, ..second.clone() },
             "page 2: it repeats the page before it",
         ),
-        (Seen::unreadable(2, 2, "500 for an hour", second.sent), "page 2: 500 for an hour"),
+        (Seen::unreadable(2, 2, "500 for an hour", second.answer.sent), "page 2: 500 for an hour"),
     ];
     for (seen, expected) in voids {
         let mut reading = reading.clone();
@@ -238,7 +246,7 @@ fn each_cause_of_a_void_pass_is_reported() {
         assert_eq!(reason(&reading), expected);
         let verdict = reading.verdict().unwrap();
         assert_eq!(
-            (verdict.certified, verdict.method, verdict.failed_page),
+            (verdict.certified, verdict.method, verdict.counts.failed_page),
             (false, CertificateMethod::None, Some(2))
         );
     }
@@ -276,7 +284,7 @@ fn unwanted_or_early_page_changes_nothing() {
     let second = wanted(&reading, rows(3, 4));
     let before = reading.progress();
 
-    let early = Seen { sent: first.answered - 1, ..second.clone() };
+    let early = answered(&second, |answer| answer.sent = first.answer.answered - 1);
     assert!(reading.look(&early).unwrap_err().starts_with("page 2 was sent too early"));
     let other = Seen { number: 3, ..second.clone() };
     assert_eq!(reading.look(&other).unwrap_err(), "expected page 2 of size 2, got page 3 of size 2");
@@ -298,7 +306,7 @@ fn next_pass_begins_after_the_last_page_of_the_previous_one() {
     reading.look(&last).unwrap();
 
     let ReadingStep::Page { number, sent_after, .. } = reading.want() else { panic!() };
-    assert_eq!((number, sent_after), (1, last.answered));
+    assert_eq!((number, sent_after), (1, last.answer.answered));
 }
 
 #[test]
@@ -323,8 +331,8 @@ fn record_not_shown_since_the_cut_keeps_the_proof_open() {
 
     show(&mut reading, &[rows(1, 1)]);
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.gone, verdict.found), (true, Some(0), Some(0)));
-    assert_eq!((verdict.cut_after, verdict.cut_before), (Some(cut.0), Some(cut.1)));
+    assert_eq!((verdict.certified, verdict.counts.gone, verdict.counts.found), (true, Some(0), Some(0)));
+    assert_eq!((verdict.counts.cut_after, verdict.counts.cut_before), (Some(cut.0), Some(cut.1)));
 }
 
 #[test]
@@ -341,8 +349,8 @@ fn found_needs_a_version_older_than_the_cut() {
         let mut reading = Reading::new(settings(2, 4));
         show(&mut reading, &[rows(1, 2)]);
         let cut = wanted(&reading, rows(3, 3));
-        let date = date.map(|ahead| (cut.sent + ahead) / SECOND * SECOND);
-        reading.look(&Seen { date, ..cut }).unwrap();
+        let date = date.map(|ahead| (cut.answer.sent + ahead) / SECOND * SECOND);
+        reading.look(&answered(&cut, |answer| answer.date = date)).unwrap();
         show(&mut reading, &[vec![], vec![row(1), Row { changed_at: Some(changed_at), ..row(9) }]]);
 
         assert_eq!(reading.counts[0].numbers().2, found, "{date:?} {changed_at}");
@@ -363,7 +371,7 @@ fn more_records_than_places_prove_nothing() {
     assert_eq!(reading.verdict(), None);
     show(&mut reading, &[vec![], vec![]]);
     let verdict = reading.verdict().unwrap();
-    assert!(!verdict.certified && verdict.missing_at_most > Some(0), "{verdict:?}");
+    assert!(!verdict.certified && verdict.counts.missing_at_most > Some(0), "{verdict:?}");
 }
 
 /// A reading of rows that changed after time 5, with two rows per page.
@@ -395,7 +403,7 @@ fn filter_that_passes_the_check_is_used_but_not_certified() {
     let verdict = reading.verdict().unwrap();
     assert!(!verdict.certified && reading.is_filtered(), "the filter may omit rows");
     assert!(verdict.reason.as_ref().is_some_and(|why| why.contains("incremental")), "{verdict:?}");
-    assert_eq!((verdict.anomalies.len(), verdict.missing_at_most), (0, None));
+    assert_eq!((verdict.reading.anomalies.len(), verdict.counts.missing_at_most), (0, None));
 }
 
 #[test]
@@ -430,8 +438,8 @@ fn filter_that_fails_the_check_leads_to_the_whole_list() {
             }
         }
         let verdict = reading.verdict().unwrap();
-        assert_eq!((verdict.certified, verdict.listed, reading.is_filtered()), (true, Some(3), false));
-        assert!(verdict.anomalies[0].contains(why), "{:?}", verdict.anomalies);
+        assert_eq!((verdict.certified, verdict.counts.listed, reading.is_filtered()), (true, Some(3), false));
+        assert!(verdict.reading.anomalies[0].contains(why), "{:?}", verdict.reading.anomalies);
     }
 }
 
@@ -451,7 +459,7 @@ fn list_of_one_page_is_read_without_a_filter() {
     show(&mut reading, &[rows(1, 1), vec![], rows(1, 1)]);
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, reading.is_filtered(), verdict.listed), (true, false, Some(1)));
+    assert_eq!((verdict.certified, reading.is_filtered(), verdict.counts.listed), (true, false, Some(1)));
 }
 
 #[test]
@@ -487,7 +495,11 @@ fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>
 
 #[test]
 fn no_list_is_read_forever() {
-    let bounded = |size: u32| Reading { most_pages: 1_000, ..Reading::new(settings(size, 4)) };
+    let bounded = |size: u32| {
+        let mut reading = Reading::new(settings(size, 4));
+        reading.paging.most_pages = 1_000;
+        reading
+    };
 
     let (pages, same) = length(bounded(2), |_, _, _| rows(1, 2));
     assert_eq!((pages, reason(&same)), (8, "page 2: it repeats the page before it"));
@@ -511,14 +523,15 @@ fn no_list_is_read_forever() {
     });
     assert!(pages <= 4 * 2 * 1_000, "{pages}");
 
-    let filtered = Reading { most_pages: 1_000, ..changed() };
+    let mut filtered = changed();
+    filtered.paging.most_pages = 1_000;
     let (pages, _) = length(filtered, |turn, _, _| rows(turn * 2, turn * 2 + 1));
     assert!(pages <= 2_003, "{pages}");
 }
 
 #[test]
 fn verdict_completes_a_certificate() {
-    use model::CompanyId;
+    use model::{CertificateCounts, CertificateReading, CompanyId};
 
     let mut reading = Reading::new(settings(10, 4));
     let page = Seen { total: Some(3), base: Some(1), ..wanted(&reading, rows(1, 3)) };
@@ -533,21 +546,27 @@ fn verdict_completes_a_certificate() {
     let expected = Certificate {
         certified: true,
         method: CertificateMethod::Single,
-        passes: 1,
-        page_size: 10,
-        page_base: Some(1),
-        pages: 2,
-        rows: 3,
-        listed: Some(3),
-        distinct: Some(3),
-        gone: Some(0),
-        found: Some(0),
-        missing_at_most: Some(0),
-        reported_total: Some(3),
-        cut_after: certificate.cut_after,
-        cut_before: certificate.cut_before,
+        reading: CertificateReading {
+            passes: 1,
+            page_size: 10,
+            page_base: Some(1),
+            pages: 2,
+            rows: 3,
+            ..open.reading
+        },
+        counts: CertificateCounts {
+            listed: Some(3),
+            distinct: Some(3),
+            gone: Some(0),
+            found: Some(0),
+            missing_at_most: Some(0),
+            reported_total: Some(3),
+            failed_page: None,
+            cut_after: certificate.counts.cut_after,
+            cut_before: certificate.counts.cut_before,
+        },
         ..open
     };
     assert_eq!(certificate, expected);
-    assert!(certificate.cut_after < certificate.cut_before);
+    assert!(certificate.counts.cut_after < certificate.counts.cut_before);
 }

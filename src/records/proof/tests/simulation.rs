@@ -64,7 +64,7 @@ fn certified_count(cell: Cell, seeds: Range<u64>) -> CertifiedCount {
         let verdict = reading.verdict().unwrap();
         if verdict.certified {
             count.certified += 1;
-            count.passes += u64::try_from(verdict.passes).unwrap();
+            count.passes += u64::try_from(verdict.reading.passes).unwrap();
             count.missed += world.missed(&marks, &reading) as u64;
         }
     }

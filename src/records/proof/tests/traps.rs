@@ -32,13 +32,13 @@ fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
         }
         let cut = &pages[end];
         if trap == Trap::Clamped && end == 0 {
-            return Some(cut.sent);
+            return Some(cut.answer.sent);
         }
         let listed = size as usize * end + cut.rows.len();
         let read = ids(&pages[..=end]);
         let (earlier, later) = (passes[..pass].concat(), passes[pass + 1..].concat());
         if trap == Trap::Union {
-            return (ids(&passes[..=pass].concat()).len() >= listed && pass > 0).then_some(cut.sent);
+            return (ids(&passes[..=pass].concat()).len() >= listed && pass > 0).then_some(cut.answer.sent);
         }
         let (shown_before, shown_later) = (ids(&earlier), ids(&later));
         let gone = read
@@ -46,14 +46,15 @@ fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
             .filter(|id| !cut.rows.iter().any(|row| row.id == **id))
             .filter(|id| !shown_later.contains(*id))
             .count();
-        let was_listed = |row: &&Row| row.changed_at < Some(cut.sent) || shown_before.contains(&row.id);
+        let was_listed =
+            |row: &&Row| row.changed_at < Some(cut.answer.sent) || shown_before.contains(&row.id);
         let mut found: HashSet<u128> =
             later.iter().flat_map(|seen| &*seen.rows).filter(was_listed).map(|row| row.id).collect();
         if trap == Trap::FoundBefore {
             found.extend(&shown_before);
         }
         found.retain(|id| !read.contains(id));
-        (read.len() + found.len() >= listed + gone).then_some(cut.sent)
+        (read.len() + found.len() >= listed + gone).then_some(cut.answer.sent)
     })
 }
 
@@ -137,6 +138,6 @@ fn clamped_page_looks_like_the_end_and_is_detected() {
 
         assert!(verdict.certified, "{rows}: {verdict:?}");
         assert_eq!(world.missed(&marks, &reading), 0, "{rows}");
-        assert_eq!(verdict.page_size, if rows > 3 { 3 } else { 6 }, "{rows}");
+        assert_eq!(verdict.reading.page_size, if rows > 3 { 3 } else { 6 }, "{rows}");
     }
 }

@@ -9,9 +9,9 @@ use provider::api;
 
 use super::{AfterCommit, Blocked, ReadContext, Scheduler};
 use crate::{
-    publish::{Failure, PublishStage},
+    publish::{PublishFailure, PublishStage},
     records::schedule::{
-        Cause, Change, Content, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
+        Change, Content, Entry, Event, GapFound, Outcome, ParkCause, Rules, Subject, grown,
         judge::{self, Judge, ReadVerdict},
         pending::Late,
     },
@@ -54,7 +54,7 @@ impl Scheduler {
         }
         // A path that answers with another record or with an unreadable one proves nothing about a later 404.
         if is_found
-            && !matches!(verdict, ReadVerdict::Again(Cause::Unreadable, _) | ReadVerdict::Unusable(..))
+            && !matches!(verdict, ReadVerdict::Again(ParkCause::Unreadable, _) | ReadVerdict::Unusable(..))
         {
             self.remember_path(subject);
         }
@@ -77,7 +77,7 @@ impl Scheduler {
                 } else {
                     // Newer than the published version but older than the event: publish it and read again.
                     self.output.report.stale_reads += 1;
-                    self.retry_later(subject, Cause::Floor, judge::BEHIND_EVENT, changes, now);
+                    self.retry_later(subject, ParkCause::Floor, judge::BEHIND_EVENT, changes, now);
                 }
             }
             ReadVerdict::Confirm { change, at } => {
@@ -85,7 +85,7 @@ impl Scheduler {
             }
             ReadVerdict::Settled(outcome) => self.settle(subject, Vec::new(), outcome),
             ReadVerdict::Again(cause, why) => {
-                self.output.report.stale_reads += u64::from(cause == Cause::Floor);
+                self.output.report.stale_reads += u64::from(cause == ParkCause::Floor);
                 self.retry_later(subject, cause, &why, Vec::new(), now);
             }
             ReadVerdict::Below => self.suspect(subject, now),
@@ -94,7 +94,7 @@ impl Scheduler {
                     record.doubt.gone_since = Some(now);
                 }
                 let due = now.saturating_add(self.rules.tombstone_confirm);
-                self.park(subject, Cause::Gone, due, Vec::new());
+                self.park(subject, ParkCause::Gone, due, Vec::new());
             }
             ReadVerdict::Deleted(stamp) => self.delete(subject, stamp, entries, now),
             ReadVerdict::Unusable(class, message) => {
@@ -104,11 +104,11 @@ impl Scheduler {
             ReadVerdict::Company { why, wait } => {
                 let Rules { retry_first, retry_longest, .. } = self.rules;
                 self.queue.hold(&subject.company, wait, retry_first, retry_longest, now);
-                self.retry_later(subject, Cause::Unreadable, &why, Vec::new(), now);
+                self.retry_later(subject, ParkCause::Unreadable, &why, Vec::new(), now);
             }
             ReadVerdict::Everything { why, wait, may_be_alone } => {
                 if may_be_alone && self.is_alone(subject, answers, now) {
-                    self.retry_later(subject, Cause::Unreadable, &why, Vec::new(), now);
+                    self.retry_later(subject, ParkCause::Unreadable, &why, Vec::new(), now);
                 } else {
                     self.pause_reads(subject, wait, now);
                 }
@@ -165,7 +165,7 @@ impl Scheduler {
             record.doubt.below_since = Some(now);
         }
         if is_new || record.is_late(now, self.rules.park_after) {
-            self.park(subject, Cause::Below, due, Vec::new());
+            self.park(subject, ParkCause::Below, due, Vec::new());
         } else {
             self.wait_until(subject, due);
         }
@@ -180,7 +180,7 @@ impl Scheduler {
             changes.push(Change::Unpark);
         }
         let settled = record.take_tickets();
-        self.holding -= usize::from(!settled.is_empty());
+        self.open.holding -= usize::from(!settled.is_empty());
         // A parked event gets its final outcome here; the other events have joined it.
         let count = settled.len() + usize::from(record.is_counted());
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
@@ -194,7 +194,7 @@ impl Scheduler {
     pub(super) fn retry_later(
         &mut self,
         subject: &Subject,
-        cause: Cause,
+        cause: ParkCause,
         why: &str,
         changes: Vec<Change>,
         now: i64,
@@ -205,7 +205,7 @@ impl Scheduler {
         let tried = now.saturating_sub(record.wants.since);
         if record.tries.time(tried) >= rules.horizon {
             let (class, gap) = match cause {
-                Cause::Floor => ("enrich::FloorUnmet", GapCause::Floor),
+                ParkCause::Floor => ("enrich::FloorUnmet", GapCause::Floor),
                 _ => ("enrich::Unreadable", GapCause::Unreadable),
             };
             return self.give_up(subject, class, why, Outcome::Unreadable, Some(gap), changes);
@@ -234,7 +234,7 @@ impl Scheduler {
         record.tries.is_published |= change.is_some();
         let changes = Vec::from_iter(change);
         if record.is_late(now, self.rules.park_after) {
-            return self.park(subject, Cause::Busy, at, changes);
+            return self.park(subject, ParkCause::Busy, at, changes);
         }
         self.write_and_wait(subject, changes, at);
     }
@@ -253,11 +253,11 @@ impl Scheduler {
     }
 
     /// Parks a record in the state topic, so that its offsets move on.
-    pub(super) fn park(&mut self, subject: &Subject, cause: Cause, due: i64, mut changes: Vec<Change>) {
+    pub(super) fn park(&mut self, subject: &Subject, cause: ParkCause, due: i64, mut changes: Vec<Change>) {
         // One company, or a few, must not use all parking space for records that may never be readable. Records that only wait for a
         // confirmation, their turn or an operator are never given up: without space, their offset waits.
         let share = self.rules.most_parked.div_ceil(PARKED_COMPANY_SHARE);
-        let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable);
+        let is_doubtful = matches!(cause, ParkCause::Floor | ParkCause::Company | ParkCause::Unreadable);
         let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(record) = self.records.get_mut(subject) else { return };
         if record.parked.is_none() && record.wants.event.origin == Origin::Enrichment && has_too_much {
@@ -269,7 +269,7 @@ impl Scheduler {
         let (was_parked, was_counted) = (record.parked.is_some(), record.is_counted());
         changes.push(Change::Park(Box::new(record.park_as(subject, cause, due))));
         let settled = record.take_tickets();
-        self.holding -= usize::from(!settled.is_empty());
+        self.open.holding -= usize::from(!settled.is_empty());
         // One parked event gets a final outcome later; the others have joined it.
         let outcome = |at| if at == 0 && !was_counted { Outcome::Parked } else { Outcome::Coalesced };
         let outcomes = (0..settled.len()).map(outcome).collect();
@@ -281,7 +281,7 @@ impl Scheduler {
 
     /// Records of a company that events have parked.
     fn parked_of(&self, company: &CompanyId) -> usize {
-        self.parked.by_company.get(company).copied().unwrap_or_default()
+        self.open.by_company.get(company).copied().unwrap_or_default()
     }
 
     /// Writes the event to the dead letters and stops reading its record.
@@ -296,7 +296,7 @@ impl Scheduler {
     ) {
         let Some(record) = self.records.get(subject) else { return };
         let failure =
-            Failure { stage: PublishStage::Read, class, message: why.to_owned(), causes: Vec::new() };
+            PublishFailure { stage: PublishStage::Read, class, message: why.to_owned(), causes: Vec::new() };
         changes.push(Change::DeadLetter(failure));
         self.output.given_up.push(subject.clone());
         // Rows of lists open no gap: a list shows the row again.
@@ -322,7 +322,7 @@ impl Scheduler {
             // Only an operator can release it, by allowing more deletions.
             *self.output.report.braked.entry(resource).or_default() += 1;
             let due = now.saturating_add(self.rules.parked_longest);
-            return self.park(subject, Cause::Braked, due, brake.into_iter().collect());
+            return self.park(subject, ParkCause::Braked, due, brake.into_iter().collect());
         }
         let changes = [Change::Tombstone { stamp }].into_iter().chain(brake).collect();
         self.settle(subject, changes, Outcome::Deleted);
@@ -333,7 +333,7 @@ impl Scheduler {
         if now < self.pause.until {
             return;
         }
-        let (records, parked, park_after) = (&self.records, &self.parked.by_company, self.rules.park_after);
+        let (records, parked, park_after) = (&self.records, &self.open.by_company, self.rules.park_after);
         // Queued records are readable. Without parking space they stay queued and hold back their offset.
         let most = self.rules.most_parked.div_ceil(QUEUED_COMPANY_SHARE);
         let mut taken: HashMap<CompanyId, usize> = HashMap::new();
@@ -349,7 +349,7 @@ impl Scheduler {
         };
         for subject in self.queue.take_out(late) {
             let due = now.saturating_add(self.rules.retry_longest);
-            self.park(&subject, Cause::Busy, due, Vec::new());
+            self.park(&subject, ParkCause::Busy, due, Vec::new());
         }
     }
 }

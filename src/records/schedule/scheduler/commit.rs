@@ -49,7 +49,7 @@ impl Scheduler {
                             // An event above the published version contradicts a regression.
                             record.doubt.below_since = None;
                         }
-                        self.holding += usize::from(record.join(wanted, event, settle, now));
+                        self.open.holding += usize::from(record.join(wanted, event, settle, now));
                     }
                     let (is_held, cause) = (record.oldest().is_some(), record.suspected_cause());
                     // A record published without a version keeps its second read, unless a new request needs an earlier one.
@@ -68,7 +68,7 @@ impl Scheduler {
                     }
                     // A rejected record settles its remaining events too.
                     let tickets = record.take_tickets();
-                    self.holding -= usize::from(!tickets.is_empty());
+                    self.open.holding -= usize::from(!tickets.is_empty());
                     for settle in tickets {
                         let event = Event::clone(&record.wants.event);
                         self.settle_event(event, Some(settle), Vec::new(), Outcome::Coalesced);

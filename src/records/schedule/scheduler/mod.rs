@@ -9,13 +9,13 @@ use model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent};
 use provider::api;
 
 use super::{
-    Cause, Change, Companies, CompanyState, Entry, Event, Outcome, Parked, ReadRequest, Rules, Subject,
+    Change, Companies, CompanyState, Entry, Event, Outcome, ParkCause, Parked, ReadRequest, Rules, Subject,
     Wanted, judge,
     offsets::Offsets,
     pending::{LastTimes, Late, ListedVersion, PendingRecord, State, TopicTicket},
     queue::FairQueue,
 };
-use crate::publish::{Failure, PublishStage};
+use crate::publish::{PublishFailure, PublishStage};
 
 /// Open offsets per record of [`Rules::most_open`]: several events join one read.
 const OFFSETS_PER_RECORD: usize = 10;
@@ -72,9 +72,7 @@ pub struct Scheduler {
     queue: FairQueue,
     pause: Pause,
     output: SchedulerOutput,
-    /// Records that hold back offsets.
-    holding: usize,
-    parked: ParkedCounts,
+    open: OpenCounts,
     history: ReadHistory,
     /// Deletions by resource: start of the count, and number.
     brakes: BTreeMap<AccountingResource, (i64, u64)>,
@@ -132,10 +130,13 @@ struct SchedulerOutput {
     given_up: Vec<Subject>,
 }
 
-/// Numbers of parked records.
+/// Numbers of records that are not settled.
 #[derive(Debug, Default)]
-struct ParkedCounts {
-    all: usize,
+struct OpenCounts {
+    /// Records that hold back offsets.
+    holding: usize,
+    /// Parked records.
+    parked: usize,
     /// Parked by events.
     by_events: usize,
     /// Parked by events, by company.
@@ -176,8 +177,7 @@ impl Scheduler {
             due: DueQueue::default(),
             pause: Pause { until: i64::MIN, count: 0 },
             output: SchedulerOutput::default(),
-            holding: 0,
-            parked: ParkedCounts::default(),
+            open: OpenCounts::default(),
             history: ReadHistory::default(),
             brakes: BTreeMap::new(),
         }
@@ -267,15 +267,15 @@ impl Scheduler {
     /// Whether no more events may be passed to [`Scheduler::take`].
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.holding + self.output.ready.len() >= self.rules.most_open
-            || self.parked.by_events >= self.rules.most_parked
+        self.open.holding + self.output.ready.len() >= self.rules.most_open
+            || self.open.by_events >= self.rules.most_parked
             || self.offsets.open_positions() >= OFFSETS_PER_RECORD * self.rules.most_open
     }
 
     /// Numbers of records: not parked, and parked.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
-        (self.records.len().saturating_sub(self.parked.all), self.parked.all)
+        (self.records.len().saturating_sub(self.open.parked), self.open.parked)
     }
 
     /// Takes the records that were given up since the last call.
@@ -309,7 +309,8 @@ impl Scheduler {
         match request {
             ReadRequest::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             ReadRequest::Unusable(class, message) => {
-                let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
+                let failure =
+                    PublishFailure { stage: PublishStage::Read, class, message, causes: Vec::new() };
                 self.settle_event(event, settle, vec![Change::DeadLetter(failure)], Outcome::DeadLettered);
             }
             ReadRequest::Wanted(wanted) => self.take_wanted(wanted, event, settle, stored, now),
@@ -362,7 +363,7 @@ impl Scheduler {
                     return;
                 }
                 let is_above = judge::is_above(wanted.floor.as_ref(), stored);
-                self.holding += usize::from(record.join(wanted, event, settle, now));
+                self.open.holding += usize::from(record.join(wanted, event, settle, now));
                 if is_above {
                     // An event above the published version contradicts a regression.
                     record.doubt.below_since = None;
@@ -392,7 +393,7 @@ impl Scheduler {
                     self.settle_event(event, settle, Vec::new(), outcome);
                     return;
                 }
-                self.holding += usize::from(settle.is_some());
+                self.open.holding += usize::from(settle.is_some());
                 place.insert(PendingRecord::new(wanted, event, settle, known.is_some(), now));
                 if known.is_some() {
                     self.history.looked.note(&subject, now, look_back);
@@ -484,7 +485,7 @@ impl Scheduler {
                 companies.ask();
                 if record.is_late(now, self.rules.park_after) {
                     let due = now.saturating_add(self.rules.parked_first);
-                    self.park(subject, Cause::Company, due, Vec::new());
+                    self.park(subject, ParkCause::Company, due, Vec::new());
                 } else {
                     // Without an offset to hold back it is no hurry: the list may stay unproved for long.
                     let wait = if record.oldest().is_some() {
@@ -498,31 +499,31 @@ impl Scheduler {
             CompanyState::Absent { .. } | CompanyState::Known => {
                 companies.ask();
                 let why = "its company is not in the list of companies";
-                self.retry_later(subject, Cause::Company, why, Vec::new(), now);
+                self.retry_later(subject, ParkCause::Company, why, Vec::new(), now);
             }
         }
     }
 
     /// Counts a parked record, or counts it again if an event asks for it now.
     fn count_parked(&mut self, subject: &Subject, was_parked: bool) {
-        self.parked.all += usize::from(!was_parked);
+        self.open.parked += usize::from(!was_parked);
         let Some(record) = self.records.get_mut(subject) else { return };
         let is_event = record.wants.event.origin == Origin::Enrichment;
         if let Some(parked) = record.parked.as_mut().filter(|parked| is_event && !parked.is_counted) {
             parked.is_counted = true;
-            self.parked.by_events += 1;
-            *self.parked.by_company.entry(subject.company.clone()).or_default() += 1;
+            self.open.by_events += 1;
+            *self.open.by_company.entry(subject.company.clone()).or_default() += 1;
         }
     }
 
     /// Uncounts a record that is no longer parked.
     fn forget_parked(&mut self, company: &CompanyId, was_counted: bool) {
-        self.parked.all = self.parked.all.saturating_sub(1);
+        self.open.parked = self.open.parked.saturating_sub(1);
         if !was_counted {
             return;
         }
-        self.parked.by_events = self.parked.by_events.saturating_sub(1);
-        if let hash_map::Entry::Occupied(mut count) = self.parked.by_company.entry(company.clone()) {
+        self.open.by_events = self.open.by_events.saturating_sub(1);
+        if let hash_map::Entry::Occupied(mut count) = self.open.by_company.entry(company.clone()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();

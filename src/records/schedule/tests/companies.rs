@@ -124,7 +124,7 @@ fn unconfirmed_and_braked_deletes_are_never_given_up() {
     shard.until(end, |_| Err(gone()));
 
     assert!(shard.letters.is_empty() && shard.gaps.is_empty(), "{:?}", shard.letters);
-    let braked = shard.parked.values().filter(|parked| parked.cause == Cause::Braked).count();
+    let braked = shard.parked.values().filter(|parked| parked.cause == ParkCause::Braked).count();
     assert_eq!((shard.parked.len(), braked), (250, 250), "all above the daily limit of 50");
 }
 
@@ -164,6 +164,6 @@ fn unread_company_list_does_not_hold_offsets_forever() {
     }
 
     assert_eq!((shard.offset, shard.letters.len()), (1, 0));
-    assert_eq!(shard.parked[&subject("r")].cause, Cause::Company);
+    assert_eq!(shard.parked[&subject("r")].cause, ParkCause::Company);
     assert!(companies.0.get() > 10, "the list is requested");
 }

@@ -107,7 +107,7 @@ fn too_many_deletes_in_a_day_wait_for_an_operator() {
     shard.until(end, |_| Err(gone()));
 
     assert_eq!((shard.published.len(), shard.parked.len()), (50, 10));
-    assert!(shard.parked.values().all(|parked| parked.cause == Cause::Braked));
+    assert!(shard.parked.values().all(|parked| parked.cause == ParkCause::Braked));
     assert_eq!(shard.offset, 60);
 }
 

@@ -1,7 +1,7 @@
 //! Read requests of list rows.
 
 use super::*;
-use crate::publish::{Failure, PublishStage};
+use crate::publish::{PublishFailure, PublishStage};
 
 fn list_event() -> Event {
     Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() })
@@ -180,7 +180,7 @@ fn held_offsets_are_counted_and_bounded() {
 
 #[test]
 fn rejected_record_is_unparked_for_rows_and_events() {
-    let failure = || Failure {
+    let failure = || PublishFailure {
         stage: PublishStage::Produce,
         class: "refused",
         message: String::new(),

@@ -5,23 +5,26 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use base::{
-    metrics,
+    failpoint, metrics,
     retry::{ErrorChain, Retry},
 };
-use model::{List, Origin, RunKind, RunProgress, ShardState};
+use model::{DesiredRunState, Key, List, Origin, RunKind, RunProgress, ShardState};
 use provider::api;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     super::state,
-    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe,
-    Stage, What, Written,
-    job::{self, answer},
+    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part,
+    PartContent, Probe, Stage, What,
+    job::{self, Job, answer},
     pages::Fetched,
     rows,
+    spanning::{ListRole, Relayed, RelayedPage},
 };
 use crate::{
+    config::connector::Rows,
     plugin::Failure,
-    records::{proof::Reading, schedule::Subject, task::taking::unreadable},
+    records::{schedule::Subject, task::taking::unreadable},
 };
 
 /// Number of attempts that gives the longest backoff.
@@ -50,28 +53,42 @@ impl Lists {
     /// The store failed.
     pub(in crate::records::task) fn got(&mut self, got: Got, now: i64) -> Result<(), Failure> {
         match got {
-            Got::Page(number, _, Ok(Came { page, thin, is_asked })) => {
-                self.holds = 0;
-                self.count_requests(number, u64::from(is_asked));
+            Got::Page(number, _, Ok(Came { page, thin })) => {
+                self.hold.count = 0;
+                self.count_requests(number, 1);
                 self.page(number, page, thin, now);
             }
             Got::Page(number, page, Err(failed)) => {
                 self.count_requests(number, 1);
                 self.failed(number, page, &failed, now);
             }
-            Got::Known(number, reading, found) => {
-                let found = found.map_err(unreadable)?;
-                self.known(number, reading.map(|reading| *reading), found, now);
-            }
+            Got::Known(number, found) => self.known(number, found.map_err(unreadable)?, now),
             Got::Record(number, subject, tries, read) => {
                 self.count_requests(number, 1);
                 self.record(number, subject, tries, read, now);
             }
+            Got::Relayed(number, relayed, next) => self.relayed(number, relayed, next, now),
+            Got::Reported(number, reports, Some(report)) => {
+                let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
+                job.list()
+                    .into_iter()
+                    .for_each(|list| failpoint::reach(format_args!("lists.{list}.reported")));
+                if let Some(leader) = job.role.leader() {
+                    leader.reported(reports, report);
+                    if leader.is_void() {
+                        self.follow_void(number, now);
+                    }
+                }
+                self.pause_with_followers(number, now);
+                self.write_due_marks();
+            }
+            // All followers have ended.
+            Got::Reported(_, _, None) => {}
             Got::Topic(run, list, read) => self.topic_read(run, list, read, now),
             Got::Counted(number, count) => {
                 let count = count.map_err(unreadable)?;
                 if let Some(job) = self.jobs.get_mut(&number) {
-                    job.sample.iter_mut().for_each(|sample| sample.counted(count));
+                    job.proof.sample.iter_mut().for_each(|sample| sample.counted(count));
                     job.advance();
                 }
             }
@@ -83,34 +100,114 @@ impl Lists {
     fn count_requests(&mut self, number: u64, count: u64) {
         let run = self.jobs.get(&number).map(|job| &job.run.id);
         if let Some(active) = run.and_then(|run| self.runs.get_mut(run)) {
-            active.progress.requests += count;
+            active.progress.work.requests += count;
         }
     }
 
     fn page(&mut self, number: u64, fetched: Arc<Fetched>, probed: Option<bool>, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Some(collection) = job.collection().cloned() else { return };
-        let run = job.run.id.clone();
         if let Some(thin) = probed {
             let probe = Probe { thin, at: now };
             self.state.probes.insert(collection.list, probe);
             let kept = (state::probe(self.shard, collection.list), Some(state::json(&probe)));
-            self.ready.push_back(Part::of_run(&run, vec![kept]));
+            self.parts.ready.push_back(Part::of_run(&job.run.id, vec![kept]));
         }
         metrics::page_read(collection.list.name(), "read");
         let is_verify = job.run.kind == RunKind::Verify;
         let shown = if is_verify { job.shown_of(&fetched) } else { HashSet::new() };
         if !job.look(&fetched) {
-            // It was requested too early; a clock may have been set back.
-            job.due = now.saturating_add(self.shared.wait(0));
+            // It was requested before the answer to the page before it, because a clock was set back.
+            job.requests.due = now.saturating_add(self.shared.wait(0));
             return;
         }
-        job.marks += 1;
-        let mark = (collection.page(self.shard, job.marks), fetched.seen.to_json());
-        let bytes = fetched.rows.iter().map(|row| 512 + row.raw.len()).sum::<usize>() + mark.1.len();
-        self.waiting_bytes += bytes;
-        let what = Written::Page { fetched, mark, shown };
-        self.ready.push_back(Part { run, job: Some(number), what, bytes });
+        self.take_page(number, fetched, shown);
+    }
+
+    /// Voids a list because the provider went back in a record of a follower. The mark is kept here too: the follower may end first and
+    /// remove its own.
+    fn follow_void(&mut self, number: u64, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let is_new = job.proof.void_since.is_none() && !job.role.has_verdict();
+        let Some(collection) = job.collection().filter(|_| is_new).cloned() else { return };
+        job.proof.void_since = Some(now);
+        if job.run.kind != RunKind::Verify && self.state.void.insert(collection.clone()) {
+            let mark = (collection.void(self.shard), Some(Bytes::from_static(b"{}")));
+            self.put(number, PartContent::State(vec![mark]), 512);
+        }
+    }
+
+    /// Pauses the run in this shard while all followers of a list wait for an operator, and continues it afterwards.
+    fn pause_with_followers(&mut self, number: u64, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let run = job.run.id.clone();
+        let Some(leader) = job.role.leader() else { return };
+        let is_braked = leader.is_braked();
+        if std::mem::replace(&mut leader.is_paused, is_braked) == is_braked {
+            return;
+        }
+        let waits = |job: &Job| {
+            matches!(job.stage, Stage::Braked(_))
+                || matches!(&job.role, ListRole::Leader(leader) if leader.is_paused)
+        };
+        let others_wait = self.jobs.values().any(|job| job.run.id == run && waits(job));
+        let Some(active) = self.runs.get_mut(&run) else { return };
+        let progress = &mut active.progress;
+        match progress.state {
+            ShardState::Running if is_braked => {
+                (progress.state, progress.braked_at) = (ShardState::Paused, Some(now));
+                progress.reason = Some("the other shards wait for an operator".to_owned());
+            }
+            ShardState::Paused if !others_wait && active.wanted == DesiredRunState::Running => {
+                (progress.state, progress.reason) = (ShardState::Running, None);
+            }
+            _ => return,
+        }
+        self.parts.ready.push_back(Part::standing(&run));
+    }
+
+    /// Queues a page that the reading of its list has taken, and passes it on to followers.
+    fn take_page(&mut self, number: u64, fetched: Arc<Fetched>, shown: HashSet<Key>) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some(collection) = job.collection().cloned() else { return };
+        job.written.marks += 1;
+        let tasks = collection.company.is_none().then_some(self.shared.lists.tasks);
+        let mark = (collection.page(self.shard, job.written.marks), state::mark(&fetched.seen, tasks));
+        let rows = self.shared.source.snapshot.rows;
+        let is_thin = collection.list.resource().is_some()
+            && match rows {
+                Rows::Thin => true,
+                Rows::Full => false,
+                // Rows that could not be compared may show less than their records.
+                Rows::Probe => self.state.probes.get(&collection.list).is_none_or(|probe| probe.thin),
+            };
+        let page = Arc::new(RelayedPage { number: job.written.marks, fetched, is_thin, shown });
+        job.role.leader().into_iter().for_each(|leader| leader.relay(&page));
+        failpoint::reach(format_args!("lists.{}.relayed", collection.list));
+        let bytes = page.fetched.rows.iter().map(|row| 512 + row.raw.len()).sum::<usize>() + mark.1.len();
+        self.put(number, PartContent::Page(page, Some(mark)), bytes);
+    }
+
+    /// Takes what the leader of a list passes on.
+    fn relayed(&mut self, number: u64, relayed: UnboundedReceiver<Relayed>, next: Option<Relayed>, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some(follower) = job.role.follower() else { return };
+        match next {
+            // The leader has stopped, and this shard is about to.
+            None => {}
+            Some(Relayed::End(end)) => job.follow_to_end(&end, now),
+            Some(Relayed::Page(page)) => {
+                follower.note_page(page.number, relayed);
+                job.requests.answered = page.fetched.seen.answer.answered;
+                job.advance();
+                let (shared, shard) = (&self.shared, self.shard);
+                let own = page.fetched.rows.iter().filter(|row| shared.shard_of(&row.key) == shard);
+                match own.map(|row| 512 + row.raw.len()).sum() {
+                    0 => job.report(false),
+                    bytes => self.put(number, PartContent::Page(page, None), bytes),
+                }
+            }
+        }
     }
 
     fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) {
@@ -120,26 +217,23 @@ impl Lists {
         metrics::page_read(list, "failed");
         let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
         let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
-        job.problem = Some(format!("page {page} of {list}: {why}"));
+        job.requests.problem = Some(format!("page {page} of {list}: {why}"));
         let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
         match (reach, error.retry()) {
             // A rate limit passes without a limit of attempts.
             (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
                 job.advance();
-                job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
+                job.requests.due =
+                    now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.requests.tries)));
             }
             // A final refusal concerns this list. Whether it concerns events too, reads by id find out.
             (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) => {
-                let grown = self.shared.wait(job.tries);
+                let grown = self.shared.wait(job.requests.tries);
                 let seen = job.fails(page, error, &why, named.unwrap_or(grown), now);
-                if let (Some(seen), Some(collection)) = (seen, job.collection().cloned()) {
+                if let Some(seen) = seen {
                     // The mark of a void pass is stored like a page.
-                    job.marks += 1;
-                    let mark = (collection.page(self.shard, job.marks), seen.to_json());
-                    let fetched = Arc::new(Fetched::without_rows(seen));
-                    let what = Written::Page { fetched, mark, shown: HashSet::new() };
-                    self.put(number, what, 512);
+                    self.take_page(number, Arc::new(Fetched::without_rows(seen)), HashSet::new());
                 }
             }
             (api::Reach::Grant | api::Reach::Everything, _) => {
@@ -149,10 +243,10 @@ impl Lists {
                 let (connector, shard) = (&*self.shared.task.connector, self.shard);
                 if is_payroll {
                     tracing::warn!(connector, shard, list, why, "payroll waits");
-                    job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(LONG)));
+                    job.requests.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(LONG)));
                 } else {
                     tracing::warn!(connector, shard, list, why, "lists wait");
-                    self.held_why = Some(why);
+                    self.hold.why = Some(why);
                     self.hold(named, now);
                 }
             }
@@ -161,21 +255,20 @@ impl Lists {
 
     /// Pauses all lists, with a growing backoff.
     fn hold(&mut self, named: Option<i64>, now: i64) {
-        if now >= self.held_until {
-            self.holds = self.holds.saturating_add(1);
-            let grown = self.shared.wait(self.holds);
-            self.held_until = now.saturating_add(named.unwrap_or(grown).max(1));
+        if now >= self.hold.until {
+            self.hold.count = self.hold.count.saturating_add(1);
+            let grown = self.shared.wait(self.hold.count);
+            self.hold.until = now.saturating_add(named.unwrap_or(grown).max(1));
         }
     }
 
-    fn known(&mut self, number: u64, reading: Option<Reading>, found: Found, now: i64) {
+    fn known(&mut self, number: u64, found: Found, now: i64) {
         let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let listed = reading.as_ref().and_then(Reading::listed).unwrap_or(0);
+        let listed = job.proof.reading.as_ref().and_then(|reading| reading.listed()).unwrap_or(0);
         // A list that spans companies has records of other shards too; only the shard's own can be missing here.
         let own = usize::try_from(entries).unwrap_or(usize::MAX);
         let listed = usize::try_from(listed).unwrap_or(0).min(own);
-        job.reading = reading;
         let count = found.len();
         let is_list = matches!(job.what, What::List(_));
         let run = job.run.id.clone();
@@ -195,24 +288,26 @@ impl Lists {
             }
         }
         let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
-        let is_allowed = |active: &Active| is_released(&active.progress, active.ordered_at, job.answered);
+        let is_allowed =
+            |active: &Active| is_released(&active.progress, active.ordered_at, job.requests.answered);
         let is_allowed = self.runs.get(&run).is_some_and(is_allowed);
         if !is_too_much || is_allowed {
             job.stage = Stage::Missing(missing);
             return;
         }
-        let told = format!(
+        let why = format!(
             "{count} known records are not in the list of {}: more than a list loses by itself; look at it, then resume or stop the run",
             job.collection().map(|one| one.list.name()).unwrap_or_default()
         );
-        tracing::error!(connector = &*self.shared.task.connector, shard = self.shard, run = %run, told);
+        tracing::error!(connector = &*self.shared.task.connector, shard = self.shard, run = %run, why);
         metrics::snapshot_braked();
         job.stage = Stage::Braked(now);
+        job.report(false);
         if let Some(active) = self.runs.get_mut(&run) {
             active.progress.braked_at = Some(now);
-            (active.progress.state, active.progress.reason) = (ShardState::Paused, Some(told));
+            (active.progress.state, active.progress.reason) = (ShardState::Paused, Some(why));
         }
-        self.ready.push_back(Part::standing(&run));
+        self.parts.ready.push_back(Part::standing(&run));
     }
 
     fn record(&mut self, number: u64, subject: Subject, tries: u32, read: Result<Bytes, Failed>, now: i64) {
@@ -225,7 +320,7 @@ impl Lists {
                 _ => {
                     missing.open = missing.open.saturating_sub(1);
                     missing.waiting.push_back((subject.company, subject.id, tries));
-                    self.held_why = Some(error.to_string());
+                    self.hold.why = Some(error.to_string());
                     self.hold(error.retry().named_micros(), now);
                     return;
                 }
@@ -233,8 +328,9 @@ impl Lists {
         }
         let answer = answer(read.as_ref().map(Bytes::clone).map_err(|failed| &failed.error), tries);
         if answer == job::Answer::Again {
-            job.due = now.saturating_add(self.shared.wait(tries));
+            job.requests.due = now.saturating_add(self.shared.wait(tries));
         }
+        self.hold.count = 0;
         if job.comparing.is_some() {
             self.looked_up(number, subject, tries, answer);
             return;
@@ -243,7 +339,7 @@ impl Lists {
         if let job::Answer::There(json) = answer
             && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json, None)
         {
-            self.put(number, Written::Record(Box::new(entry)), json.len() + 512);
+            self.put(number, PartContent::Record(Box::new(entry)), json.len() + 512);
         }
     }
 
@@ -251,7 +347,7 @@ impl Lists {
     pub(super) fn end(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let is_verify = job.run.kind == RunKind::Verify;
-        let is_heard = self.shared.stream.borrow().unwrap_or_default();
+        let is_heard = self.shared.lists.stream.borrow().unwrap_or_default();
         let certificate = job.certificate(&self.shared.task.connector, self.shard, is_heard, now);
         let (vanished, unreadable) = match &job.stage {
             Stage::Missing(missing) => (missing.vanished_count, missing.unreadable),
@@ -272,23 +368,21 @@ impl Lists {
         }
         let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
         // A sample proves nothing about the list.
-        let certified = u64::from(is_proved && job.sample.is_none());
-        let unread = job.sample.as_ref().map_or(0, |sample| sample.unread);
+        let certified = u64::from(is_proved && job.proof.sample.is_none());
+        let unread = job.proof.sample.as_ref().map_or(0, |sample| sample.unread);
         // If the run also reads the known records of this list again, those reads count the vanished ones, each once.
         let is_read_again =
             job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
         let vanished = if is_read_again { 0 } else { vanished };
-        let absent = u64::from(job.is_absent);
-        let unoffered = u64::from(job.is_unoffered);
-        let ended = Ended { certified, vanished, unread, absent, unoffered };
+        let ended = Ended { certified, vanished, unread, offer: job.proof.offer };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());
             if !certificate.certified {
                 tracing::warn!(
                     connector = &*self.shared.task.connector,
                     shard = self.shard,
-                    list = certificate.list,
-                    company = certificate.company_id.as_ref().map(tracing::field::display),
+                    list = certificate.scope.list,
+                    company = certificate.scope.company_id.as_ref().map(tracing::field::display),
                     reason = certificate.reason.as_deref().unwrap_or_default(),
                     "a list is uncertified"
                 );
@@ -296,7 +390,7 @@ impl Lists {
         }
         // A verification publishes nothing, so it certifies nothing.
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
-        self.put(number, Written::End { certificate, state: kept, ended }, 512);
+        self.put(number, PartContent::End { certificate, state: kept, ended }, 512);
     }
 }
 

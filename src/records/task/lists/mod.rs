@@ -14,25 +14,31 @@
 //! | `planning.rs`, `plan.rs` | which runs to start, and which of their lists this shard reads |
 //! | `asking.rs` | requests: pages, and records that no page has shown |
 //! | `job/` | one list, from its first page to its certificate |
-//! | `pages.rs`, `refusals.rs`, `probe.rs`, `sample.rs` | pages; rejected filters; whether rows are whole records; samples |
+//! | `spanning.rs` | which shard of the task reads a list that spans companies, and how the others get its pages |
+//! | `pages.rs`, `probe.rs`, `sample.rs` | pages; whether rows are whole records; samples |
 //! | `hearing.rs` | results of requests |
 //! | `writing.rs`, `rows.rs` | what is committed of them, and each row against the fence |
 //! | `comparing/`, `topic.rs` | verification: lists against record topics |
 //! | `waiting.rs` | why a run waits, for its progress and the log |
 //!
-//! - A page, the rows that it publishes and the progress of its run are one transaction, so the next owner of the shard continues after
-//!   the page. The next page of a list is requested after that commit; meanwhile pages of other lists are read. So a crash costs each
-//!   open list one page at most, or those that wait for reads of their records.
+//! - A page of whole rows in a company's list, its mark and the progress of the run are one transaction, so the next owner of the shard
+//!   continues after the page. If rows wait for reads by id, or other shards share the list, marks follow later, in page order. The next
+//!   page is requested after the commit of the rows; meanwhile pages of other lists are read. A crash repeats the pages without a mark:
+//!   mostly one per list, and about [`MOST_UNMARKED`] at most. If Kafka refuses a record, state of lists moves to the next batch.
 //! - A row that shows less than its record (a thin row) becomes a read request to the scheduler. The request holds no offset and is not
 //!   stored. Its page and the next ones are marked as read once all requests are settled: a mark never claims more than is committed.
 //! - A row is compared with the fence when its batch is built, and no other batch is committed in between. So lists and events never
 //!   publish an older version over a newer one.
 //! - The end of a list is marked in the transaction of its certificate. The marks are removed when the run ends.
-//! - Lists that span companies start with the run; lists of a company start once the company is known. See [`plan`].
-//! - A record that a list does not show is read by id and counted in the certificate. It never becomes a tombstone for that reason.
+//! - Lists that span companies start with the run; lists of a company start once the company is known. See [`plan`]. One shard of a
+//!   task reads a list that spans companies, for all its shards. See [`spanning`].
+//! - Published records that a proved list does not show are read by id, or only named for payroll, and counted in the certificate. They
+//!   never become tombstones for that reason.
 //!
-//! On failure of one page, it is retried a few times, then its pass is void, and after the last pass the list ends uncertified with the
-//! reason. Other lists continue. A failure of the grant or of the whole provider pauses all lists; only a failed store stops the task.
+//! On failure of one page, it is requested 8 times, then its pass is void, and after the last pass the list ends uncertified with the
+//! reason. If the first page fails finally, the list ends after 2 attempts; a rate limit is waited for without a limit of attempts. Other
+//! lists continue. A failure of the accounting login or API pauses all lists of the shard, payroll too; a failure of payroll pauses only
+//! that list. Only a failed store stops the task.
 //!
 //! # Limits
 //!
@@ -63,40 +69,43 @@ mod pages;
 mod plan;
 mod planning;
 mod probe;
-mod refusals;
 mod rows;
 mod sample;
+mod spanning;
 mod topic;
 mod waiting;
 mod writing;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream::FuturesUnordered};
-use tokio::sync::watch;
+use tokio::sync::{mpsc::UnboundedReceiver, watch};
 
 use model::{Certificate, CompanyId, DesiredRunState, Key, List, RecordId, Run, RunId, RunProgress, Stamp};
 use provider::api;
 
-pub(super) use self::pages::{Fetched, Pages};
 use self::{
     comparing::{Strangers, Suspect},
-    job::{Answer, Job, Missing, Stage, What},
+    job::{Answer, Job, Missing, Offer, Stage, What},
     plan::Plan,
     rows::Request,
+    spanning::{FollowerReport, Relayed, RelayedPage},
     topic::View,
+};
+pub(super) use self::{
+    pages::{Fetched, Pages},
+    spanning::SpanningLists,
 };
 use super::{
     Shared,
-    state::{Collection, Cursor, Known, Probe},
+    state::{Collection, Cursor, ListState, Probe},
 };
 use crate::records::{
     fence,
-    proof::Reading,
     schedule::{Entry, Subject},
 };
 
@@ -154,15 +163,19 @@ pub(super) struct Ordered {
 /// All unfinished runs, the oldest first.
 pub(super) type Orders = Arc<Vec<Ordered>>;
 
-/// Result of a request. The first number names the job.
+/// Result of a request. The first number names the job, except in `Topic`; the second one is the page, or the attempt to read a record.
 pub(super) enum Got {
     Page(u64, u32, Result<Came, Failed>),
-    Known(u64, Option<Box<Reading>>, Result<Found, fence::Error>),
+    Known(u64, Result<Found, fence::Error>),
     Record(u64, Subject, u32, Result<Bytes, Failed>),
     /// Digests of the topic of a list, for a verification.
     Topic(RunId, List, topic::Read),
     /// Number of known records of a list.
     Counted(u64, Result<u64, fence::Error>),
+    /// What the leader of a list passes on; `None` if it has stopped.
+    Relayed(u64, UnboundedReceiver<Relayed>, Option<Relayed>),
+    /// What a follower has done; `None` if all have stopped.
+    Reported(u64, UnboundedReceiver<FollowerReport>, Option<FollowerReport>),
 }
 
 /// A page that was read.
@@ -170,8 +183,6 @@ pub(super) struct Came {
     page: Arc<Fetched>,
     /// Whether its rows show less than their records; `None` if that was not checked.
     thin: Option<bool>,
-    /// Whether it was requested from the provider; otherwise another shard had read it.
-    is_asked: bool,
 }
 
 /// Known records, from the fence.
@@ -197,29 +208,43 @@ pub(super) type Getting = FuturesUnordered<BoxFuture<'static, Got>>;
 pub(super) struct Lists {
     shared: Arc<Shared>,
     shard: i32,
-    orders: watch::Receiver<Orders>,
     runs: BTreeMap<RunId, Active>,
     jobs: BTreeMap<u64, Job>,
     numbers: u64,
+    parts: PartQueue,
+    after: AfterListCommit,
+    /// State of lists and runs: pages that previous owners read, lists that have ended, probes.
+    state: ListState,
+    hold: ListHold,
+    reported: waiting::Reported,
+}
+
+/// What waits for a commit.
+#[derive(Default)]
+struct PartQueue {
     ready: VecDeque<Part>,
     waiting_bytes: usize,
     committing: Vec<Part>,
-    /// Read requests of thin rows, each with its job: passed to the scheduler after the commit of their page.
-    requests: Vec<(u64, Request)>,
-    looking_back: Vec<Request>,
-    /// Suspected records of which a row shows the published version: cleared after the commit.
-    not_below: Vec<Subject>,
-    /// State of lists and runs: pages that previous owners read, lists that have ended, probes.
-    state: Known,
     /// Keys in the state topic that no run needs any more.
     forgotten: Vec<Key>,
-    /// Digests of topics, for verifications.
-    views: HashMap<(RunId, List), View>,
-    held_until: i64,
-    holds: u32,
-    /// Why no list is read until `held_until`.
-    held_why: Option<String>,
-    told: waiting::Told,
+}
+
+/// What the scheduler gets after the commit.
+#[derive(Default)]
+struct AfterListCommit {
+    /// Read requests of thin rows, and of records without a version that differ from the published ones; each with its job.
+    requests: Vec<(u64, Request)>,
+    looking_back: Vec<Request>,
+    /// Suspected records of which a row shows the published version: cleared.
+    not_below: Vec<Subject>,
+}
+
+/// A pause of all lists of the shard.
+struct ListHold {
+    until: i64,
+    /// Pauses since the last page.
+    count: u32,
+    why: Option<String>,
 }
 
 /// A run in progress in this shard.
@@ -235,24 +260,21 @@ struct Active {
     plan: Plan,
     /// Topics in which a verification still has to search for keys without a fence entry.
     strangers: Strangers,
+    /// Digests of topics, if it verifies.
+    views: BTreeMap<List, View>,
 }
 
 /// A unit of commit: it is written whole, with one batch.
 struct Part {
     run: RunId,
     job: Option<u64>,
-    what: Written,
+    what: PartContent,
     bytes: usize,
 }
 
-enum Written {
-    Page {
-        fetched: Arc<Fetched>,
-        /// Key and value of its mark.
-        mark: (Key, Bytes),
-        /// Rows that an earlier page has shown: a verification compares each record once.
-        shown: HashSet<Key>,
-    },
+enum PartContent {
+    /// A page, with the key and value of its mark if this shard reads the list.
+    Page(Arc<RelayedPage>, Option<(Key, Bytes)>),
     /// All requests of a page are settled.
     Read(PageMark),
     Record(Box<Entry>),
@@ -270,8 +292,16 @@ enum Written {
     State(Vec<(Key, Option<Bytes>)>),
 }
 
-/// The mark of a page that was read: key, value, and number of its rows in this shard.
-type PageMark = (Key, Bytes, u64);
+/// The mark of a page that was read.
+#[derive(Debug)]
+struct PageMark {
+    /// Number of the page.
+    number: u64,
+    key: Key,
+    value: Bytes,
+    /// Number of its rows in this shard.
+    rows: u64,
+}
 
 /// Counts that are added to the progress with the end of a list.
 #[derive(Debug, Clone, Copy, Default)]
@@ -279,44 +309,33 @@ struct Ended {
     certified: u64,
     vanished: u64,
     unread: u64,
-    /// Lists whose path the provider does not know.
-    absent: u64,
-    /// Lists of accounts whose path the provider does not offer.
-    unoffered: u64,
+    offer: Offer,
 }
 
 impl Lists {
-    pub(super) fn new(shared: Arc<Shared>, shard: i32, state: Known, forgotten: Vec<Key>) -> Self {
-        let orders = shared.orders.clone();
+    pub(super) fn new(shared: Arc<Shared>, shard: i32, state: ListState, forgotten: Vec<Key>) -> Self {
+        shared.lists.spanning.restore(shard, &state);
         Self {
             shared,
             shard,
-            orders,
             runs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             numbers: 0,
-            ready: VecDeque::new(),
-            waiting_bytes: 0,
-            committing: Vec::new(),
-            requests: Vec::new(),
-            looking_back: Vec::new(),
-            not_below: Vec::new(),
+            parts: PartQueue { forgotten, ..PartQueue::default() },
+            after: AfterListCommit::default(),
             state,
-            forgotten,
-            views: HashMap::new(),
-            held_until: i64::MIN,
-            holds: 0,
-            held_why: None,
-            told: waiting::Told::default(),
+            hold: ListHold { until: i64::MIN, count: 0, why: None },
+            reported: waiting::Reported::default(),
         }
     }
 
     /// Queues a part of a job for the next batch. The job waits for its commit.
-    fn put(&mut self, number: u64, what: Written, bytes: usize) {
+    fn put(&mut self, number: u64, what: PartContent, bytes: usize) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        job.unwritten += 1;
-        self.waiting_bytes += bytes;
-        self.ready.push_back(Part { run: job.run.id.clone(), job: Some(number), what, bytes });
+        job.written.unwritten += 1;
+        job.written.unwritten_marks += usize::from(matches!(what, PartContent::Read(_)));
+        self.parts.waiting_bytes += bytes;
+        self.parts.ready.push_back(Part { run: job.run.id.clone(), job: Some(number), what, bytes });
     }
 
     /// Waits until orders change, or pages may be read.
@@ -338,35 +357,49 @@ impl Lists {
             let mut rows = fetched.rows.iter().filter(|row| row.key == key);
             rows.any(|row| row.version.as_ref().is_some_and(|version| version.reaches(stored)))
         };
-        self.ready.iter().any(|part| match &part.what {
-            Written::Page { fetched, .. } => {
+        self.parts.ready.iter().any(|part| match &part.what {
+            PartContent::Page(page, _) => {
                 let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
-                list.is_some_and(|list| list.topic() == subject.topic()) && is_shown(fetched)
+                list.is_some_and(|list| list.topic() == subject.topic()) && is_shown(&page.fetched)
             }
             _ => false,
         })
     }
 
-    /// Ends the proofs of the lists of these records, because the provider went back. Returns the marks that say so: they are committed
-    /// with the records, or before, so that the next owner of the shard does not continue the proofs.
-    pub(super) fn went_back(&mut self, keys: &[Key]) -> Vec<(Key, Bytes)> {
+    /// Voids the lists that contain these fence keys, because the provider went back to older versions, as far as they are still read or
+    /// not fully marked. Returns the marks that say so: they are committed with the records, or before, so that the next owner of the shard
+    /// does not continue the proofs.
+    pub(super) fn went_back(&mut self, keys: &[Key], now: i64) -> Vec<(Key, Bytes)> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
         let is_hit = |Collection { list, company, .. }: &Collection| {
             let lead = Key::fences_of(list.topic(), company.as_ref());
             keys.iter().any(|key| key.as_str().starts_with(&lead))
         };
         let open = self.jobs.values_mut().filter(|job| job.collection().is_some_and(is_hit));
-        let mut void: Vec<Collection> = open.filter_map(Job::went_back).collect();
+        let mut void: Vec<Collection> = open.filter_map(|job| job.went_back(now)).collect();
         // Lists that a previous owner started and this one has not continued yet.
         let begun =
             self.state.pages.iter().filter(|(one, pages)| is_hit(one) && pages.range(1..).next().is_some());
         void.extend(begun.map(|(collection, _)| collection.clone()));
+        // Another shard of the task may have their marks.
+        let spanning = self.shared.lists.spanning.begun().into_iter();
+        void.extend(spanning.filter(|list| is_hit(list) && !self.is_known(list)));
         void.retain(|collection| self.state.void.insert(collection.clone()));
         void.into_iter().map(|collection| (collection.void(self.shard), Bytes::from_static(b"{}"))).collect()
     }
 
+    /// Whether this shard has started a list, or the list is over.
+    fn is_known(&self, list: &Collection) -> bool {
+        self.state.over.contains(list)
+            || self.state.progress.get(&list.run).is_some_and(|progress| progress.state.is_over())
+            || self.jobs.values().any(|job| job.collection() == Some(list))
+    }
+
     /// Whether parts or removals wait for a commit.
     pub(super) fn has_parts(&self) -> bool {
-        !self.ready.is_empty() || !self.forgotten.is_empty()
+        !self.parts.ready.is_empty() || !self.parts.forgotten.is_empty()
     }
 
     /// Whether counts of rows have changed since they were last written.
@@ -378,16 +411,16 @@ impl Lists {
     pub(super) fn wake_at(&self, now: i64) -> Option<i64> {
         let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Compare | Stage::Missing(_));
         let due = self.jobs.values().filter(is_due);
-        let due = due.map(|job| job.due.max(self.held_until));
+        let due = due.map(|job| job.requests.due.max(self.hold.until));
         let strangers = self.runs.values().filter_map(|active| active.strangers.due());
-        due.chain(strangers).chain([self.held_until]).filter(|at| *at > now).min()
+        due.chain(strangers).chain([self.hold.until]).filter(|at| *at > now).min()
     }
 }
 
 impl Part {
     /// State records for whose commit no job waits.
     fn of_run(run: &RunId, state: Vec<(Key, Option<Bytes>)>) -> Self {
-        Self { run: run.clone(), job: None, what: Written::State(state), bytes: 0 }
+        Self { run: run.clone(), job: None, what: PartContent::State(state), bytes: 0 }
     }
 
     /// Only the progress of the run.

@@ -1,18 +1,13 @@
 //! Reads pages of lists from the provider: the stored form for their proof, and the rows to publish.
 //!
-//! Every shard of a task reads the lists that span companies, and keeps its own rows. The last pages are remembered, so that the
-//! provider is not asked once per shard: a shard gets a remembered page if it was requested after the time that the shard's proof
-//! requires, and a new one otherwise. Shards that start together stay together; a shard that falls behind requests its own pages.
+//! A page reserves [`Room`], as much as recent large pages needed, from before its request until its commit, by followers too. So the
+//! memory of a task for pages stays near its limit for any number of shards, lists and slots: if pages are large, fewer are requested at
+//! once.
 //!
-//! A page of one company's list reserves [`Room`], as much as recent large pages needed, from before its request until its commit. So
-//! the memory of a task for pages is bounded for any number of shards, lists and slots: if pages are large, fewer are requested at
-//! once. Remembered pages are few and shared.
-//!
-//! The memory to prove a list ([`Load`]) grows with the list and is held until its end. If all open lists together remember much, only
-//! the oldest of each shard continue, so that lists end one after the other instead of all growing at once.
+//! The memory to prove a list ([`Load`]) grows with the list and is held until its end. If the lists of companies remember much together,
+//! only the oldest of each shard that still grow continue, so that lists end one after the other. Lists that span companies continue.
 
 use std::{
-    collections::{HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -21,23 +16,20 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, SequenceVersion, Value, Version};
 use provider::api::{
     self, Accounting, CallOptions, Page, PageRequest, Payroll, PayrollRequest, Priority, Total, row_hash,
 };
 
-use super::refusals::Refusals;
 use crate::records::{
-    proof::{Row, Seen},
+    proof::{PageAnswer, Row, Seen},
     schedule::{Content, Subject},
 };
 
 /// Time limit of one page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Remembered pages per list: shards that read together are at most one page apart.
-const REMEMBERED_PAGES: usize = 3;
 /// Limit of a task for pages, in KiB of JSON. Compared, encoded and in the producer's queue they take several times as much.
 const ROOM_KIB: u32 = 4 << 10;
 /// Rows that lists of companies may remember for their proofs, over all shards of a task; about 100 bytes each.
@@ -60,8 +52,6 @@ pub(super) struct Asked {
     pub(super) filter: Option<String>,
     /// The page must be requested at or after this time.
     pub(super) sent_after: i64,
-    /// When its run was requested: a filter that the provider rejected since then is not tried again.
-    pub(super) requested_at: i64,
     pub(super) priority: Priority,
 }
 
@@ -214,21 +204,17 @@ fn subject(value: &Value, id: &str) -> Option<Subject> {
     Some(Subject { in_company: resource != AccountingResource::Companies, resource, company, id })
 }
 
-/// The lists of a task.
+/// Reads pages for all shards of a task, and limits their number and memory.
 pub(in crate::records::task) struct Pages {
     accounting: Accounting,
     payroll: Option<Payroll>,
     order_by: String,
-    remembered: HashMap<List, Mutex<Remembered>>,
     /// Limits concurrent requests for pages.
     slots: Arc<Semaphore>,
     room: Room,
-    refusals: Refusals,
     /// Rows that readings of lists of companies remember.
     pub(super) load: Load,
 }
-
-type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
 
 impl Pages {
     pub(in crate::records::task) fn new(
@@ -237,61 +223,21 @@ impl Pages {
         order_by: String,
         slots: Arc<Semaphore>,
     ) -> Self {
-        let spanning = List::ALL.into_iter().filter(|list| list.spans_companies());
-        let remembered = spanning.map(|list| (list, Mutex::default())).collect();
-        Self {
-            accounting,
-            payroll,
-            order_by,
-            remembered,
-            slots,
-            room: Room::new(ROOM_KIB),
-            refusals: Refusals::default(),
-            load: Load::default(),
-        }
+        Self { accounting, payroll, order_by, slots, room: Room::new(ROOM_KIB), load: Load::default() }
     }
 
-    /// Returns a page, and whether it was requested from the provider and not remembered.
-    pub(super) async fn read(&self, asked: &Asked) -> Result<(Arc<Fetched>, bool), api::Error> {
-        let Some(remembered) = self.remembered.get(&asked.list) else {
-            let mut room = self.room.reserve().await;
-            let mut page = self.fetch(asked).await?;
-            if let Some(room) = &mut room {
-                self.room.settle(room, page.rows.iter().map(|row| row.raw.len()).sum());
-            }
-            page.room = room;
-            return Ok((Arc::new(fit(page, asked.sent_after)), true));
-        };
-        // The lock is held during the request, so that other shards wait for this page instead of requesting it too.
-        let mut remembered = remembered.lock().await;
-        let is_same = |known: &Asked| {
-            (known.number, known.size, &known.filter) == (asked.number, asked.size, &asked.filter)
-        };
-        let known = remembered
-            .iter()
-            .find(|(known, page)| is_same(known) && page.seen.sent >= asked.sent_after)
-            .map(|(_, page)| Arc::clone(page));
-        if let Some(page) = known {
-            return Ok((page, false));
+    /// Reads a page, once there is room for it.
+    pub(super) async fn read(&self, asked: &Asked) -> Result<Arc<Fetched>, api::Error> {
+        let mut room = self.room.reserve().await;
+        let mut page = self.fetch(asked).await?;
+        if let Some(room) = &mut room {
+            self.room.settle(room, page.rows.iter().map(|row| row.raw.len()).sum());
         }
-        if let Some(refused) = self.refusals.get(asked) {
-            return Ok((Arc::new(refused), false));
-        }
-        let page = self.refusals.note(asked, self.fetch(asked).await)?;
-        let is_early = page.seen.sent < asked.sent_after;
-        let page = Arc::new(fit(page, asked.sent_after));
-        if is_early {
-            return Ok((page, true));
-        }
-        remembered.retain(|(known, _)| !is_same(known));
-        if remembered.len() == REMEMBERED_PAGES {
-            remembered.pop_front();
-        }
-        remembered.push_back((asked.clone(), Arc::clone(&page)));
-        Ok((page, true))
+        page.room = room;
+        Ok(Arc::new(fit(page, asked.sent_after)))
     }
 
-    /// Reads a page of the companies that there are. It is not remembered, and waits for no list: events wait for it.
+    /// Reads a page of the companies that there are, for the directory. It takes no slot and no room: events wait for it.
     pub(in crate::records::task) async fn companies(
         &self,
         number: u32,
@@ -299,12 +245,12 @@ impl Pages {
         sent_after: i64,
     ) -> Result<Fetched, api::Error> {
         let (list, company, filter) = (List::Companies, None, None);
-        let (requested_at, priority) = (i64::MIN, Priority::Repair);
-        let asked = Asked { list, company, number, size, filter, sent_after, requested_at, priority };
+        let asked = Asked { list, company, number, size, filter, sent_after, priority: Priority::Repair };
         Ok(fit(self.ask(&asked).await?, sent_after))
     }
 
-    /// Whether the provider answers at all: the shortest page of the same list, or of the list of companies, can be read.
+    /// Whether the provider answers at all: a request for one row of the same list, or of the companies, succeeds or fails with an error
+    /// about that list only.
     pub(super) async fn answers(&self, asked: &Asked) -> bool {
         let is_answer = |read: Result<(), api::Error>| match read {
             Ok(()) => true,
@@ -355,9 +301,9 @@ impl Pages {
 /// Shifts the times of a new page to `sent_after` or later. They can be earlier if `sent_after` comes from another machine whose clock
 /// is ahead.
 fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
-    let early = sent_after.saturating_sub(page.seen.sent).max(0);
-    page.seen.sent = page.seen.sent.saturating_add(early);
-    page.seen.answered = page.seen.answered.saturating_add(early);
+    let early = sent_after.saturating_sub(page.seen.answer.sent).max(0);
+    page.seen.answer.sent = page.seen.answer.sent.saturating_add(early);
+    page.seen.answer.answered = page.seen.answer.answered.saturating_add(early);
     page
 }
 
@@ -377,10 +323,12 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
             Total::Absent | Total::Unreadable => None,
         },
         content,
-        sent: micros(times.sent),
-        answered: micros(times.answered),
-        date: times.date.map(micros),
-        cached: times.age.is_some(),
+        answer: PageAnswer {
+            sent: micros(times.sent),
+            answered: micros(times.answered),
+            date: times.date.map(micros),
+            cached: times.age.is_some(),
+        },
         ends: false,
     };
     let (mut fresh, mut kept) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));

@@ -1,6 +1,9 @@
 //! Starts, pauses and stops runs, and plans which of their lists this shard reads.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use model::{CompanyId, DesiredRunState, Key, List, Run, RunId, RunKind, RunProgress, ShardState};
 
@@ -12,8 +15,8 @@ use crate::records::schedule::Companies as _;
 
 impl Lists {
     /// Applies the orders: starts, pauses, resumes or stops runs.
-    pub(in crate::records::task) fn look(&mut self, now: i64) {
-        let orders = Arc::clone(&*self.orders.borrow_and_update());
+    pub(in crate::records::task) fn apply_orders(&mut self, now: i64) {
+        let orders = Arc::clone(&*self.shared.lists.orders.borrow());
         for Ordered { run, wanted, at, filter } in &*orders {
             let is_over = |progress: &RunProgress| progress.is_of(run) && progress.state.is_over();
             if self.state.progress.get(&run.id).is_some_and(is_over) {
@@ -23,7 +26,7 @@ impl Lists {
                 if active.wanted != *wanted {
                     active.wanted = *wanted;
                     active.progress.state = standing(*wanted);
-                    self.ready.push_back(Part::standing(&run.id));
+                    self.parts.ready.push_back(Part::standing(&run.id));
                 }
                 active.ordered_at = *at;
                 self.release(&run.id, *wanted, *at);
@@ -44,7 +47,9 @@ impl Lists {
         };
         let busy = self.runs.values().filter(is_busy).count();
         wanted == DesiredRunState::Stopped
-            || (busy < MOST_RUNS && self.runs.len() < MOST_HELD && self.shared.stream.borrow().is_some())
+            || (busy < MOST_RUNS
+                && self.runs.len() < MOST_HELD
+                && self.shared.lists.stream.borrow().is_some())
     }
 
     fn begin_run(&mut self, run: &Arc<Run>, wanted: DesiredRunState, filter: Option<String>, now: i64) {
@@ -54,17 +59,18 @@ impl Lists {
         let mut progress = begun.cloned().unwrap_or_else(fresh);
         if run.kind == RunKind::Verify {
             // Results of comparisons are not stored, so a verification starts from zero.
-            let (started_at, filter) = (progress.started_at, progress.filter.clone());
-            progress = RunProgress { started_at, filter, ..fresh() };
+            let (started_at, filter) = (progress.times.started_at, progress.filter.take());
+            progress = RunProgress { filter, ..fresh() };
+            progress.times.started_at = started_at;
         }
         (progress.state, progress.reason) = (standing(wanted), None);
-        progress.requested_at = run.requested_at;
+        progress.of.requested_at = run.requested_at;
         // A started run keeps its filter.
         if !is_begun {
             progress.filter = filter;
         }
         // Lists are counted when they are planned, and again after a crash.
-        progress.lists = progress.ended;
+        progress.lists.total = progress.lists.ended;
         // A list that is no longer configured has no topic.
         let source = &self.shared.source;
         let lists: Vec<List> = run.lists.iter().copied().filter(|list| source.publishes(*list)).collect();
@@ -78,9 +84,10 @@ impl Lists {
             progress,
             plan: Plan::new(run, &lists, is_of_all),
             strangers: Strangers::of(run, &lists),
+            views: BTreeMap::new(),
         };
         self.runs.insert(run.id.clone(), active);
-        self.ready.push_back(Part::standing(&run.id));
+        self.parts.ready.push_back(Part::standing(&run.id));
         self.plan_at_once(run, &lists, now);
     }
 
@@ -92,9 +99,11 @@ impl Lists {
         let spanning = lists.iter().filter(|list| list.spans_companies());
         let spanning = spanning.map(|list| active.plan.collection(*list, None));
         let spanning = spanning.filter(|collection| !self.state.over.contains(collection));
+        let (led, followed): (Vec<_>, Vec<_>) =
+            spanning.partition(|collection| self.shared.lists.spanning.leads(collection, self.shard));
         let all: Vec<What> =
-            again.map(|resource| What::Known(*resource)).chain(spanning.map(What::List)).collect();
-        active.progress.lists += all.len() as u64;
+            again.map(|resource| What::Known(*resource)).chain(led.into_iter().map(What::List)).collect();
+        active.progress.lists.total += (all.len() + followed.len()) as u64;
         active.waiting.extend(all);
         let mut shown = Vec::new();
         self.state.pages.retain(|kept, _| {
@@ -105,6 +114,11 @@ impl Lists {
         });
         for company in &shown {
             active.plan.show(company);
+        }
+        // The leader requests nothing before all followers have started, so these do not wait for a place among the open lists.
+        let run = Arc::clone(&active.run);
+        for collection in followed {
+            self.begin_job(Arc::clone(&run), What::List(collection), now);
         }
         self.plan_companies(&run.id, shown);
         self.end_if_done(&run.id, now);
@@ -127,7 +141,7 @@ impl Lists {
             self.plan_companies(&run.id, companies);
             let Some(active) = self.runs.get_mut(&run.id) else { continue };
             active.plan.settle(unknown);
-            self.ready.push_back(Part::standing(&run.id));
+            self.parts.ready.push_back(Part::standing(&run.id));
             self.end_if_done(&run.id, now);
         }
     }
@@ -156,7 +170,7 @@ impl Lists {
         let lists = active.plan.add(companies.into_iter().filter(is_own)).into_iter();
         let open: Vec<What> =
             lists.filter(|collection| !self.state.over.contains(collection)).map(What::List).collect();
-        active.progress.lists += open.len() as u64;
+        active.progress.lists.total += open.len() as u64;
         active.waiting.extend(open);
     }
 
@@ -171,7 +185,7 @@ impl Lists {
         }
         if let Some(active) = self.runs.get_mut(run).filter(|_| is_released) {
             (active.progress.state, active.progress.reason) = (ShardState::Running, None);
-            self.ready.push_back(Part::standing(run));
+            self.parts.ready.push_back(Part::standing(run));
         }
     }
 
@@ -181,7 +195,7 @@ impl Lists {
         if active.progress.state.is_over() {
             return;
         }
-        (active.progress.state, active.progress.ended_at) = (ShardState::Stopped, Some(now));
+        (active.progress.state, active.progress.times.ended_at) = (ShardState::Stopped, Some(now));
         active.waiting.clear();
         // Nothing more is planned.
         active.plan.settle(None);
@@ -203,11 +217,12 @@ impl Lists {
             is_other
         });
         // Waiting parts would write pages again after their removal.
-        self.ready.retain(|part| part.run != *run);
-        self.waiting_bytes = self.ready.iter().map(|part| part.bytes).sum();
+        self.parts.ready.retain(|part| part.run != *run);
+        self.parts.waiting_bytes = self.parts.ready.iter().map(|part| part.bytes).sum();
         // They are removed in parts, after the state "stopped" is written.
-        self.forgotten.extend(forgotten);
-        self.ready.push_back(Part::standing(run));
+        self.parts.forgotten.extend(forgotten);
+        self.shared.lists.spanning.forget(run);
+        self.parts.ready.push_back(Part::standing(run));
     }
 }
 

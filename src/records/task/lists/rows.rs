@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     plugin,
-    publish::{Failure, Original, PublishStage},
+    publish::{Original, PublishFailure, PublishStage},
     records::{
         schedule::{Change, Content, Entry, Event, Scheduler, Source, Subject, Wanted},
         task::draft::Draft,
@@ -194,7 +194,7 @@ impl Tally {
             // The topic may have it by now, so it is not counted.
             return false;
         }
-        let mends = context.run.repair && comparison.publishes();
+        let mends = context.run.verification.repair && comparison.publishes();
         self.differences.push((kind, mends));
         mends
     }
@@ -233,7 +233,7 @@ pub(super) fn entry_of_record(
 
 fn origin(run: &Run) -> Origin {
     match run.kind {
-        RunKind::Verify if run.repair => Origin::Repair,
+        RunKind::Verify if run.verification.repair => Origin::Repair,
         RunKind::Repair => Origin::Repair,
         RunKind::Snapshot | RunKind::Verify => Origin::Snapshot,
     }
@@ -274,7 +274,7 @@ fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
         Ok(_) => "the row has no version, so it cannot be compared with the published record".to_owned(),
     };
     let class = "model::Error::Unversioned";
-    let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
+    let failure = PublishFailure { stage: PublishStage::Read, class, message, causes: Vec::new() };
     Entry::new(None, Arc::new(source(context, row)), vec![Change::DeadLetter(failure)], Vec::new())
 }
 
@@ -286,7 +286,7 @@ mod tests {
 
     use super::*;
     use crate::records::{
-        schedule::{Batch, Cause, Parked},
+        schedule::{Batch, ParkCause, Parked},
         task::draft::Stored,
     };
 
@@ -425,7 +425,7 @@ mod tests {
             subject: subject.clone(),
             floor: SequenceVersion::parse("5").ok(),
             deleted: None,
-            cause: Cause::Below,
+            cause: ParkCause::Below,
             since: 1,
             due: 2,
             gone_since: None,
@@ -542,7 +542,8 @@ mod tests {
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));
         assert!(writes_nothing(&batch));
 
-        let run = Run { repair: true, ..run(RunKind::Verify) };
+        let mut run = run(RunKind::Verify);
+        run.verification.repair = true;
         let (scheduler, none) = (scheduler(), |_: &Key| Ok(None));
         let mut draft = draft(Batch::default(), &none);
         let tally = draft.add_rows(context(&run, false, &scheduler), rows.iter()).unwrap();

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Pages are short, so that there are several of them. Their positions are derived from the run and the list: other runs read other
-//! pages, and shards that share a list read the same ones. A sample never has more rows than requested.
+//! pages. A sample never has more rows than requested.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -215,7 +215,7 @@ pub(super) async fn read(
     start: StartOffset,
     fence: FenceLookup,
 ) -> Read {
-    let topic = shared.preparer.topic_name(list.topic());
+    let topic = shared.output.preparer.topic_name(list.topic());
     let describe = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));
     let starts = [(shard, start)].into();
     let kafka = &shared.task.tools.kafka;
@@ -232,7 +232,7 @@ pub(super) async fn read(
             value.is_none() || fence.knows(list.topic(), &key).map_err(|error| error.to_string())?;
         digests.note(&key, !is_known);
         if digests.takes(hash) {
-            digests.put(hash, held(&shared.decoder, list, value.as_ref()).await?);
+            digests.put(hash, held(&shared.events.decoder, list, value.as_ref()).await?);
         }
     }
     Ok((digests, reading.positions().get(&shard).copied()))

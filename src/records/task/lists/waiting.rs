@@ -1,10 +1,10 @@
-//! Reasons why a run waits, for its progress, which `snapshots show` prints, and for the log.
+//! Reasons why a run waits, for its progress, which `snapshot status` prints, and for the log.
 
 use std::collections::BTreeMap;
 
 use model::{AccountingResource, DesiredRunState, ShardState};
 
-use super::{Active, Job, Lists, Part, Stage};
+use super::{Active, Job, Lists, Part, Stage, spanning::ListRole};
 
 /// How often runs are checked, and how long a list waits before its reason is reported; microseconds.
 const CHECK_INTERVAL: i64 = 10_000_000;
@@ -15,7 +15,7 @@ const MAX_REASONS: usize = 3;
 
 /// When runs were last checked, and logged.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     looked_at: Option<i64>,
     logged_at: Option<i64>,
 }
@@ -23,18 +23,18 @@ pub(super) struct Told {
 impl Lists {
     /// Reports for each run what it waits for, or that it has resumed.
     pub(super) fn report_waiting(&mut self, now: i64) {
-        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(CHECK_INTERVAL)) {
+        if self.reported.looked_at.is_some_and(|at| now < at.saturating_add(CHECK_INTERVAL)) {
             return;
         }
-        self.told.looked_at = Some(now);
-        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOG_INTERVAL));
-        let held = (now < self.held_until).then_some(self.held_why.as_deref()).flatten();
+        self.reported.looked_at = Some(now);
+        let is_logged = self.reported.logged_at.is_none_or(|at| now >= at.saturating_add(LOG_INTERVAL));
+        let held = (now < self.hold.until).then_some(self.hold.why.as_deref()).flatten();
         for (run, active) in &mut self.runs {
             if active.wanted != DesiredRunState::Running || active.progress.state != ShardState::Running {
                 continue;
             }
             let jobs = self.jobs.values().filter(|job| job.run.id == *run);
-            let failures = self.shared.failures.all();
+            let failures = self.shared.evidence.failures.all();
             let reason = held
                 .map(|why| format!("all lists are paused: {why}"))
                 .or_else(|| reason(jobs, &failures, now));
@@ -42,11 +42,11 @@ impl Lists {
             log(&self.shared.task.connector, self.shard, active, reason.as_deref(), has_changed, is_logged);
             if has_changed {
                 active.progress.reason = reason;
-                self.ready.push_back(Part::standing(run));
+                self.parts.ready.push_back(Part::standing(run));
             }
         }
         if is_logged {
-            self.told.logged_at = Some(now);
+            self.reported.logged_at = Some(now);
         }
     }
 }
@@ -71,15 +71,21 @@ fn reason<'a>(
     let mut records: BTreeMap<AccountingResource, usize> = BTreeMap::new();
     let mut reasons = Vec::new();
     for job in jobs {
-        let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= CHECK_INTERVAL;
-        if !is_long || !matches!(job.stage, Stage::Pages | Stage::Asking | Stage::Compare) {
+        let is_long = now.saturating_sub(job.requests.answered.max(job.proof.started_at)) >= CHECK_INTERVAL;
+        let is_read = matches!(job.stage, Stage::Missing(_));
+        if !is_long || !(is_read || matches!(job.stage, Stage::Pages | Stage::Asking | Stage::Compare)) {
             continue;
         }
-        for subject in &job.asked_for {
+        for subject in &job.rows.asked_for {
             *records.entry(subject.resource).or_default() += 1;
         }
         if !matches!(job.stage, Stage::Compare) {
-            reasons.extend(job.problem.clone());
+            reasons.extend(job.requests.problem.clone());
+        }
+        if let ListRole::Leader(leader) = &job.role
+            && let Some((what, list)) = leader.waits_for(is_read).zip(job.list())
+        {
+            reasons.push(format!("{list}: {what}"));
         }
     }
     let waits = records.into_iter().map(|(resource, count)| {
@@ -122,10 +128,12 @@ mod tests {
         let resource = AccountingResource::Customers;
         let subject = Subject { resource, company, id: RecordId::new("r").unwrap(), in_company: true };
         let job = Job::new(Arc::new(run), What::List(collection), 0);
-        match stage {
-            Stage::Pages => Job { stage, problem: Some("page 3 answered 500".to_owned()), ..job },
-            _ => Job { stage, asked_for: vec![subject], ..job },
+        let mut job = Job { stage, ..job };
+        match job.stage {
+            Stage::Pages => job.requests.problem = Some("page 3 answered 500".to_owned()),
+            _ => job.rows.asked_for = vec![subject],
         }
+        job
     }
 
     #[test]

@@ -5,17 +5,18 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use base::{failpoint, metrics};
-use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Stamp, Version};
+use model::{
+    Difference, Key, List, ListCounts, RunId, RunKind, RunProgress, RunWork, ShardState, Stamp, Version,
+};
 
 use super::{
-    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, PageMark, Part, Stage, Written,
+    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, PageMark, Part, PartContent, Stage,
     comparing::{Comparing, Finding, Looked},
-    job::Answer,
+    job::{Answer, Job},
     rows,
     topic::Holds,
 };
 use crate::{
-    config::connector::Rows,
     plugin::Failure,
     records::{
         schedule::{Batch, Scheduler, Subject},
@@ -41,26 +42,26 @@ impl Lists {
     ) -> Result<(), Failure> {
         let mut taken = 0;
         let mut runs: Vec<RunId> = Vec::new();
-        while let Some(part) = self.ready.front() {
+        while let Some(part) = self.parts.ready.front() {
             if taken > 0 && taken + part.bytes > room {
                 break;
             }
             taken += part.bytes;
-            let Some(part) = self.ready.pop_front() else { break };
-            self.waiting_bytes = self.waiting_bytes.saturating_sub(part.bytes);
+            let Some(part) = self.parts.ready.pop_front() else { break };
+            self.parts.waiting_bytes = self.parts.waiting_bytes.saturating_sub(part.bytes);
             self.add_part(draft, &part, scheduler, now)?;
             if !runs.contains(&part.run) {
                 runs.push(part.run.clone());
             }
-            self.committing.push(part);
+            self.parts.committing.push(part);
         }
-        let forgotten = take_forgotten(&mut self.forgotten, self.ready.is_empty());
+        let forgotten = take_forgotten(&mut self.parts.forgotten, self.parts.ready.is_empty());
         draft.batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
         for run in runs {
             let current: Vec<_> = self.jobs.values().filter(|job| job.run.id == run).collect();
             let current = current.iter().filter_map(|job| job.progress()).take(NAMED).collect();
             let Some(active) = self.runs.get_mut(&run) else { continue };
-            (active.progress.updated_at, active.progress.current) = (now, current);
+            (active.progress.times.updated_at, active.progress.current) = (now, current);
             if active.progress.state.is_over() {
                 active.progress.current.clear();
             }
@@ -87,61 +88,62 @@ impl Lists {
         let run = Arc::clone(&active.run);
         let mut shown = Vec::new();
         match &part.what {
-            Written::State(records) => draft.batch.state.extend(records.iter().cloned()),
-            Written::Read(mark) => active.count_page(mark.clone(), &mut draft.batch),
-            Written::Record(entry) => {
+            PartContent::State(records) => draft.batch.state.extend(records.iter().cloned()),
+            PartContent::Read(mark) => active.count_page(mark, &mut draft.batch),
+            PartContent::Record(entry) => {
                 let tells_version =
                     !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
                 if !tells_version {
-                    self.requests.extend(part.job.zip(draft.ask_for(entry)?));
+                    self.after.requests.extend(part.job.zip(draft.ask_for(entry)?));
                     return Ok(());
                 }
                 let suspected = entry.subject.as_ref().filter(|subject| scheduler.is_suspected(subject));
                 if let Some(subject) = suspected
                     && draft.reaches(entry)?
                 {
-                    self.not_below.push(subject.clone());
+                    self.after.not_below.push(subject.clone());
                 }
                 let before = draft.batch.entries.len();
                 draft.add_record((**entry).clone())?;
                 let published = (draft.batch.entries.len() - before) as u64;
-                active.progress.published += published;
+                active.progress.work.published += published;
                 if let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) {
                     job.count(published, 0);
                 }
             }
-            Written::End { certificate, state, ended } => {
+            PartContent::End { certificate, state, ended } => {
                 draft.batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
                 draft.batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // Counted with the certificate, so that no crash makes it count twice.
-                let Ended { certified, vanished, unread, absent, unoffered } = *ended;
-                active.progress.ended += 1;
-                active.progress.certified += certified;
-                active.progress.vanished += vanished;
-                active.progress.unread += unread;
-                active.progress.absent += absent;
-                active.progress.unoffered += unoffered;
+                let Ended { certified, vanished, unread, offer } = *ended;
+                let RunProgress { lists, work, compared, .. } = &mut active.progress;
+                lists.ended += 1;
+                lists.certified += certified;
+                lists.absent += u64::from(offer.is_absent);
+                lists.unoffered += u64::from(offer.is_unoffered);
+                work.vanished += vanished;
+                compared.unread += unread;
                 let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
-                active.progress.accounts_proved |= list == Some(List::Accounts) && certified > 0;
-                active.progress.companies_proved |= list == Some(List::Companies) && certified > 0;
+                lists.accounts_proved |= list == Some(List::Accounts) && certified > 0;
+                lists.companies_proved |= list == Some(List::Companies) && certified > 0;
                 if run.kind == RunKind::Verify {
-                    Difference::Vanished.count(&mut active.progress.differences, vanished);
+                    Difference::Vanished.count(&mut compared.differences, vanished);
                 }
             }
-            Written::Found(suspects) => {
+            PartContent::Found(suspects) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get(&number)) else { return Ok(()) };
                 let Some(list) = job.list() else { return Ok(()) };
-                let (lost, view) = (&job.lost, None);
+                let (lost, view) = (&job.rows.lost, None);
                 let context =
                     rows::Context { run: &run, list, is_thin: false, now, scheduler, lost, view, room: 0 };
                 let before = draft.batch.entries.len();
                 for suspect in suspects {
                     draft.add_found(context, suspect)?.count(&mut active.progress);
                 }
-                active.progress.published += (draft.batch.entries.len() - before) as u64;
+                active.progress.work.published += (draft.batch.entries.len() - before) as u64;
             }
-            Written::Looked(looked) => {
+            PartContent::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
                 let (subject, answer) = &**looked;
                 if let Answer::There(json) = answer
@@ -149,9 +151,9 @@ impl Lists {
                     && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
                     && draft.reaches(&entry)?
                 {
-                    self.not_below.push(subject.clone());
+                    self.after.not_below.push(subject.clone());
                 }
-                let view = job.list().and_then(|list| self.views.get(&(run.id.clone(), list)));
+                let view = job.list().and_then(|list| active.views.get(&list));
                 let holds = view.map_or(Holds::Unknown, |view| view.get(&subject.key()));
                 let Some(comparing) = &mut job.comparing else { return Ok(()) };
                 let may_wait = comparing.may_wait(micros(self.shared.source.enrich.park_after), now);
@@ -160,58 +162,60 @@ impl Lists {
                 let before = draft.batch.entries.len();
                 let found = draft.add_looked(&run, &looked)?;
                 found.count(&mut active.progress);
-                active.progress.published += (draft.batch.entries.len() - before) as u64;
+                active.progress.work.published += (draft.batch.entries.len() - before) as u64;
                 if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
                     missing.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
-                    job.due = now.saturating_add(LOOK);
+                    job.requests.due = now.saturating_add(LOOK);
                 }
             }
-            Written::Page { fetched, mark, shown: compared_before } => {
+            PartContent::Page(page, mark) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
                 let Some(collection) = job.collection().cloned() else { return Ok(()) };
-                let is_thin = match self.shared.source.snapshot.rows {
-                    Rows::Thin => collection.list.resource().is_some(),
-                    Rows::Full => false,
-                    // Rows that could not be compared may show less than their records.
-                    Rows::Probe => {
-                        let probe = self.state.probes.get(&collection.list);
-                        collection.list.resource().is_some() && probe.is_none_or(|probe| probe.thin)
-                    }
-                };
                 let is_own =
                     |key: &Key| !collection.list.spans_companies() || self.shared.shard_of(key) == self.shard;
-                let view = self.views.get(&(run.id.clone(), collection.list));
+                let view = active.views.get(&collection.list);
                 let room = job.comparing.as_ref().map_or(0, Comparing::room);
-                let (list, lost) = (collection.list, &job.lost);
+                let is_thin = page.is_thin || job.is_outdated(&page.fetched);
+                let (list, lost) = (collection.list, &job.rows.lost);
                 let context = rows::Context { run: &run, list, is_thin, now, scheduler, lost, view, room };
-                let own = fetched.rows.iter().filter(|row| is_own(&row.key));
+                let own = page.fetched.rows.iter().filter(|row| is_own(&row.key));
                 if collection.list == List::Companies {
                     let companies = own.clone().filter_map(|row| Some(&row.subject.as_ref()?.company));
                     shown.extend(companies.filter(|company| active.plan.show(company)).cloned());
                 }
-                let own = own.filter(|row| !compared_before.contains(&row.key));
+                let own = own.filter(|row| !page.shown.contains(&row.key));
                 let tally = draft.add_rows(context, own)?;
                 job.count(tally.published, tally.unusable);
-                active.progress.published += tally.published;
-                active.progress.contents += tally.contents;
+                active.progress.work.published += tally.published;
+                active.progress.compared.contents += tally.contents;
                 for (kind, is_mended) in tally.differences {
-                    let progress = &mut active.progress;
-                    kind.count(if is_mended { &mut progress.repaired } else { &mut progress.differences }, 1);
+                    let compared = &mut active.progress.compared;
+                    kind.count(if is_mended { &mut compared.repaired } else { &mut compared.differences }, 1);
                 }
                 if let Some(comparing) = &mut job.comparing {
                     comparing.add(tally.suspects);
                 }
                 metrics::list_rows(collection.list.name(), tally.rows);
-                let mark = (mark.0.clone(), mark.1.clone(), tally.rows);
-                // Marks are written in order, or a restart would find pages without those before them.
-                if tally.requests.is_empty() && job.rest.is_empty() {
-                    active.count_page(mark, &mut draft.batch);
+                if let Some((key, value)) = mark.clone() {
+                    let mark = PageMark { number: page.number, key, value, rows: tally.rows };
+                    // Marks are written in order, or a restart would find pages without those before them.
+                    if tally.requests.is_empty()
+                        && job.written.unmarked.is_empty()
+                        && job.role.may_mark(mark.number)
+                    {
+                        active.count_page(&mark, &mut draft.batch);
+                    } else {
+                        job.written.unmarked.push(mark);
+                    }
                 } else {
-                    job.rest.push(mark);
+                    // The leader counts the page.
+                    active.progress.work.rows += tally.rows;
                 }
-                self.requests.extend(tally.requests.into_iter().filter_map(|one| part.job.zip(Some(one))));
-                self.looking_back.extend(tally.below);
-                self.not_below.extend(tally.not_below);
+                self.after
+                    .requests
+                    .extend(tally.requests.into_iter().filter_map(|one| part.job.zip(Some(one))));
+                self.after.looking_back.extend(tally.below);
+                self.after.not_below.extend(tally.not_below);
             }
         }
         if run.kind != RunKind::Verify {
@@ -223,36 +227,48 @@ impl Lists {
         Ok(())
     }
 
-    /// Continues after the commit of the batch. `stored` reads the fence as of the commit.
+    /// Continues after the commit of the batch. `stored` reads the fence as of the commit. If Kafka refused a record, the state of the
+    /// batch (marks, counts, ends) is written with the next one: then only the scheduler continues here, and lists after that commit.
     pub(in crate::records::task) fn committed(
         &mut self,
         scheduler: &mut Scheduler,
         stored: &dyn Fn(&Subject) -> Option<Stamp>,
+        is_whole: bool,
         now: i64,
     ) {
-        for (number, (wanted, event)) in self.requests.drain(..) {
+        for (number, (wanted, event)) in self.after.requests.drain(..) {
             if let Some(job) = self.jobs.get_mut(&number) {
-                job.asked_for.push(wanted.subject.clone());
+                job.rows.asked_for.push(wanted.subject.clone());
             }
             let stored = stored(&wanted.subject);
             scheduler.request(wanted, event, stored.as_ref(), now);
             failpoint::reach("lists.requests.waiting");
         }
-        for (wanted, event) in self.looking_back.drain(..) {
+        for (wanted, event) in self.after.looking_back.drain(..) {
             scheduler.look_back(wanted, event, now);
         }
-        for subject in self.not_below.drain(..) {
+        for subject in self.after.not_below.drain(..) {
             scheduler.not_below(&subject);
         }
-        for part in std::mem::take(&mut self.committing) {
+        if !is_whole {
+            return;
+        }
+        self.jobs.values_mut().for_each(|job| job.rows.is_writing_counts = false);
+        for part in std::mem::take(&mut self.parts.committing) {
             let Some(number) = part.job else {
                 self.end_if_done(&part.run, now);
                 continue;
             };
             let Some(job) = self.jobs.get_mut(&number) else { continue };
-            job.unwritten = job.unwritten.saturating_sub(1);
-            if let Written::End { .. } = part.what {
+            job.written.unwritten = job.written.unwritten.saturating_sub(1);
+            if let PartContent::Read(_) = part.what {
+                job.written.unwritten_marks = job.written.unwritten_marks.saturating_sub(1);
+                job.list().into_iter().for_each(|list| failpoint::reach(format_args!("lists.{list}.marked")));
+            }
+            if let PartContent::End { .. } = part.what {
                 let collection = job.collection().cloned();
+                job.list().into_iter().for_each(|list| failpoint::reach(format_args!("lists.{list}.ended")));
+                job.report(true);
                 self.jobs.remove(&number);
                 if let Some(active) = self.runs.get_mut(&part.run) {
                     active.open = active.open.saturating_sub(1);
@@ -264,18 +280,24 @@ impl Lists {
         self.mark_settled(scheduler);
     }
 
-    /// Queues the marks of pages whose requests are all settled. A request is settled only by a commit, so this runs after each one.
+    /// Continues lists whose requests are all settled. A request is settled only by a commit, so this runs after each one.
     fn mark_settled(&mut self, scheduler: &Scheduler) {
-        let mut settled = Vec::new();
-        for (number, job) in &mut self.jobs {
-            job.asked_for.retain(|subject| scheduler.owes(subject));
-            if job.unwritten == 0 && job.asked_for.is_empty() {
-                settled.extend(job.rest.drain(..).map(|mark| (*number, mark)));
-            }
+        for job in self.jobs.values_mut() {
+            job.rows.asked_for.retain(|subject| scheduler.owes(subject));
+            job.report(false);
         }
-        for (number, mark) in settled {
-            let bytes = mark.1.len();
-            self.put(number, Written::Read(mark), bytes);
+        self.write_due_marks();
+    }
+
+    /// Queues the marks of pages that are settled, here and in all followers.
+    pub(super) fn write_due_marks(&mut self) {
+        let due = |(number, job): (&u64, &mut Job)| {
+            job.take_due_marks().into_iter().map(|mark| (*number, mark)).collect::<Vec<_>>()
+        };
+        let due: Vec<(u64, PageMark)> = self.jobs.iter_mut().flat_map(due).collect();
+        for (number, mark) in due {
+            let bytes = mark.value.len();
+            self.put(number, PartContent::Read(mark), bytes);
         }
     }
 
@@ -284,7 +306,7 @@ impl Lists {
         let Some(active) = self.runs.get_mut(run) else { return };
         if active.progress.state.is_over() {
             // No part of it waits, so its end is written.
-            let is_written = !self.ready.iter().any(|part| part.run == *run);
+            let is_written = !self.parts.ready.iter().any(|part| part.run == *run);
             if is_written && let Some(active) = self.runs.remove(run) {
                 self.state.over.retain(|collection| collection.run != *run);
                 self.state.progress.insert(run.clone(), active.progress);
@@ -292,36 +314,40 @@ impl Lists {
             return;
         }
         if active.is_read() && active.strangers.is_empty() {
-            (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
-            if let Some(why) = active.plan.unknown(active.progress.companies_proved) {
+            (active.progress.state, active.progress.times.ended_at) = (ShardState::Ended, Some(now));
+            if let Some(why) = active.plan.unknown(active.progress.lists.companies_proved) {
                 // Counts as one uncertified list, because the number of unread lists is unknown.
-                active.progress.lists += 1;
-                active.progress.ended += 1;
+                active.progress.lists.total += 1;
+                active.progress.lists.ended += 1;
                 active.progress.reason = Some(format!(
                     "lists of unknown companies were not read, because the list of companies is not proved: {why}"
                 ));
             }
-            if active.progress.unoffered > 0 && active.progress.reason.is_none() {
+            if active.progress.lists.unoffered > 0 && active.progress.reason.is_none() {
                 active.progress.reason = Some(
                     "the provider does not offer the list of accounts: nothing is proved of accounts"
                         .to_owned(),
                 );
             }
-            self.forgotten.extend(kept_of(active, &self.state.over, self.shard));
-            let RunProgress { lists, certified, rows, published, .. } = active.progress;
+            self.parts.forgotten.extend(kept_of(active, &self.state.over, self.shard));
+            let RunProgress {
+                lists: ListCounts { total: lists, certified, .. },
+                work: RunWork { rows, published, .. },
+                ..
+            } = active.progress;
             tracing::info!(connector = &*self.shared.task.connector, shard = self.shard, %run, lists, certified, rows,
                 published, "a run is over in this shard");
-            self.ready.push_back(Part::standing(run));
+            self.parts.ready.push_back(Part::standing(run));
         }
     }
 }
 
 impl Active {
     /// Counts a page, and marks it as read.
-    fn count_page(&mut self, (key, value, rows): PageMark, batch: &mut Batch) {
-        self.progress.pages += 1;
-        self.progress.rows += rows;
-        batch.state.push((key, Some(value)));
+    fn count_page(&mut self, mark: &PageMark, batch: &mut Batch) {
+        self.progress.work.pages += 1;
+        self.progress.work.rows += mark.rows;
+        batch.state.push((mark.key.clone(), Some(mark.value.clone())));
     }
 }
 

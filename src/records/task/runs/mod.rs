@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use base::retry::ErrorChain;
 use model::{
     AccountingResource, Gap, GapState, Key, List, Moment, Repair, RepairState, Run, RunCommand, RunId,
-    RunKind, RunProgress, Target,
+    RunKind, RunProgress, Target, Verification,
 };
 
 use super::{
@@ -220,8 +220,7 @@ impl Follower {
             companies: self.source.snapshot.companies.clone(),
             known: BTreeSet::new(),
             incremental: false,
-            sample: None,
-            repair: false,
+            verification: Verification::default(),
             requested_by: by.to_owned(),
             requested_at: now(),
         };
@@ -472,8 +471,7 @@ fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &Reco
             companies,
             known,
             incremental: false,
-            sample: None,
-            repair: false,
+            verification: Verification::default(),
             requested_by: format!("gap {}", gap.id()),
             requested_at: now(),
         }));

@@ -1,4 +1,4 @@
-use model::{CompanyId, DesiredRunState, GapCause, ShardState};
+use model::{CompanyId, DesiredRunState, GapCause, ListCounts, RunWork, ShardState, ShardTimes};
 
 use super::*;
 use crate::{config::Providers, plugin::samples::record_config};
@@ -31,15 +31,18 @@ const CUSTOMERS_OF_ALL: [List; 2] = [List::Companies, List::Customers];
 
 /// Adds a run that has finished in both of two shards.
 fn over(runs: &mut Runs, run: Run, certified: bool) {
+    let at = run.requested_at;
     for shard in 0..2 {
         let progress = RunProgress {
-            lists: 1,
-            ended: 1,
-            certified: u64::from(certified),
-            pages: 1,
-            rows: 1,
-            ended_at: Some(run.requested_at),
-            ..RunProgress::new(&run, shard, ShardState::Ended, run.requested_at)
+            lists: ListCounts {
+                total: 1,
+                ended: 1,
+                certified: u64::from(certified),
+                ..ListCounts::default()
+            },
+            work: RunWork { pages: 1, rows: 1, ..RunWork::default() },
+            times: ShardTimes { started_at: at, updated_at: at, ended_at: Some(at) },
+            ..RunProgress::new(&run, shard, ShardState::Ended, at)
         };
         runs.progress.insert((run.id.clone(), shard), progress);
     }
@@ -134,7 +137,7 @@ fn absent_list_is_repaired_from_known_records() {
         let run = repair_run(&gap, &repair, &runs);
         over(&mut runs, run, false);
         for progress in runs.progress.values_mut() {
-            progress.absent = absent;
+            progress.lists.absent = absent;
         }
 
         assert_eq!(next_step(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{absent}");

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     avro, config,
     plugin::{ReceiverFaults, Store},
-    spool::{self, Missing, Opened, Spool},
+    spool::{self, OpenedSpool, Spool, UnusedDatabase},
     state::{Table, configs::Configs},
     webhooks::{
         intake::{Intake, KafkaProducers, Times},
@@ -42,8 +42,8 @@ use crate::{
 
 /// Directory of the spool below `state.dir`.
 const SPOOL: &str = "spool";
-/// Acknowledges, echoes and oversized deliveries that may wait to be written, of each kind. More are dropped: Acknowledges are counted and
-/// logged, oversized deliveries logged.
+/// Acknowledges, echoes and oversized deliveries that may wait to be written, of each kind. Above it the provider has to send an oversized
+/// delivery again, and the Acknowledge of a managed subscription, which is also counted. The list of hooks shows a dropped echo.
 const NOTE_QUEUE: usize = 1_000;
 /// Part of a stop that is left for the spool.
 const SPOOL_CLOSE_TIME: Duration = Duration::from_secs(2);
@@ -119,13 +119,13 @@ impl Ingest {
         worker_id: &Arc<str>,
         store: Store,
     ) -> Result<Option<Self>, Error> {
-        let options = spool::Options::new(worker.state_dir.join(SPOOL), INITIAL_SPOOL_LIMIT);
+        let options = spool::SpoolOptions::new(worker.state_dir.join(SPOOL), INITIAL_SPOOL_LIMIT);
         Self::start_on(options, worker, worker_id, store).await
     }
 
     /// The same with other options for the spool.
     async fn start_on(
-        options: spool::Options,
+        options: spool::SpoolOptions,
         worker: &config::Worker,
         worker_id: &Arc<str>,
         store: Store,
@@ -144,7 +144,7 @@ impl Ingest {
             }
             Err(error) => return Err(error),
         };
-        let Opened { spool, moved_aside, unopened } = opened;
+        let OpenedSpool { spool, moved_aside, unopened } = opened;
         let readiness = TopicReadiness::new(store, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
         let gaps = spawn_blocking(move || Arc::new(GapFile::load(&state_dir, worker_name)))
@@ -189,13 +189,13 @@ impl Ingest {
         let (oversized, oversized_receiver) = mpsc::channel::<Oversized>(NOTE_QUEUE);
         let (echoed, echoed_receiver) = mpsc::channel::<Echoed>(NOTE_QUEUE);
         let delivery_stats = DeliveryStats::default();
-        let options = receiver::Options {
+        let options = receiver::ReceiverOptions {
             proxies: worker.webhook.proxies.clone(),
             verified_bytes: memory,
             oversized: Some(oversized),
             echoed: Some(echoed),
             delivery_stats: delivery_stats.clone(),
-            ..receiver::Options::default()
+            ..receiver::ReceiverOptions::default()
         };
         let routes = receiver::router(receivers.clone(), intake.accept(), acknowledged, options);
 
@@ -291,7 +291,7 @@ impl fmt::Debug for Ingest {
 
 const RESTART_REMEDY: &str = "start the worker again";
 
-async fn open(options: spool::Options) -> Result<Opened, Error> {
+async fn open(options: spool::SpoolOptions) -> Result<OpenedSpool, Error> {
     let directory = options.directory.clone();
     let opened = spawn_blocking(move || Spool::open(options)).await.map_err(Error::Read)?;
     opened.map_err(|source| {
@@ -306,7 +306,11 @@ async fn open(options: spool::Options) -> Result<Opened, Error> {
 
 /// Opens a gap for each database of the spool that could not be opened or was moved aside. Every start repeats it for a moved one until
 /// its gap is on disk.
-async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopened: Vec<Missing>) {
+async fn open_gaps_for_missing(
+    gaps: &GapFile,
+    moved_aside: Vec<UnusedDatabase>,
+    unopened: Vec<UnusedDatabase>,
+) {
     for missing in moved_aside {
         let folder = missing.folder.display().to_string();
         if !gaps.lost(missing.since, format!("a database of the spool was moved to {folder}")).await {
@@ -317,7 +321,7 @@ async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopen
             tracing::warn!(folder, %error, "could not mark this database of the spool as reported; the next start reports it again");
         }
     }
-    for Missing { folder, since } in unopened {
+    for UnusedDatabase { folder, since } in unopened {
         let folder = folder.display();
         let detail = format!("{folder} of the spool could not be opened; the next start tries again");
         gaps.lost(since, detail).await;
@@ -330,7 +334,7 @@ async fn watch_spool_failures(spool: Spool, gaps: Arc<GapFile>, cancel: Cancella
     let (mut known, mut since) = (0, None);
     let watching = async {
         loop {
-            let spool::Failures { unreadable, unreadable_since, foreign, .. } =
+            let spool::SpoolFailures { unreadable, unreadable_since, foreign, .. } =
                 failures.borrow_and_update().clone();
             if unreadable > known {
                 let detail = format!("{} stretches of the spool cannot be read", unreadable - known);

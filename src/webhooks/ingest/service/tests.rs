@@ -124,9 +124,9 @@ async fn an_unopened_database_is_a_gap_until_it_opens() {
     let faults = spool::fault::Faulty::default();
     let worker = worker(directory.path(), true);
     let start = async || {
-        let options = spool::Options {
+        let options = spool::SpoolOptions {
             storage: Arc::new(faults.clone()),
-            ..spool::Options::new(directory.path().join(SPOOL), INITIAL_SPOOL_LIMIT)
+            ..spool::SpoolOptions::new(directory.path().join(SPOOL), INITIAL_SPOOL_LIMIT)
         };
         let id = "worker:1".into();
         let starting = Ingest::start_on(options, &worker, &id, store(&worker).await);
@@ -137,7 +137,7 @@ async fn an_unopened_database_is_a_gap_until_it_opens() {
         ingest
             .status
             .spool
-            .append(spool::Entry { lane, sequence, payload: vec![0; 9].into() })
+            .append(spool::SpoolEntry { lane, sequence, payload: vec![0; 9].into() })
             .await
             .unwrap();
     };
@@ -183,7 +183,7 @@ async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
     let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let append = |sequence, size| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.status.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
+        ingest.status.spool.append(spool::SpoolEntry { lane, sequence, payload: vec![0; size].into() })
     };
 
     append(1, 1_000).await.unwrap();
@@ -220,9 +220,9 @@ async fn a_delivery_of_another_version_is_kept_and_is_a_gap() {
         "hooks": { "config": samples::webhook_config(), "target": "RUNNING" } } });
     fs::write(directory.path().join("receivers.json"), receivers.to_string()).unwrap();
     let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-    let spool = Spool::open(spool::Options::new(directory.path().join(SPOOL), 1 << 20)).unwrap().spool;
+    let spool = Spool::open(spool::SpoolOptions::new(directory.path().join(SPOOL), 1 << 20)).unwrap().spool;
     let before = std::time::SystemTime::now();
-    let entry = spool::Entry { lane: lane.clone(), sequence: 1, payload: vec![99; 100].into() };
+    let entry = spool::SpoolEntry { lane: lane.clone(), sequence: 1, payload: vec![99; 100].into() };
     spool.append(entry).await.unwrap();
     spool.close(LIMIT).await;
     drop(spool);
@@ -259,7 +259,7 @@ async fn a_delivery_of_another_version_is_kept_and_is_a_gap() {
         (since / 1_000 * 1_000..since + 30_000_000).contains(&at),
         "it began when it was appended: {keys:?}"
     );
-    let spool = Spool::open(spool::Options::new(directory.path().join(SPOOL), 1 << 20)).unwrap().spool;
+    let spool = Spool::open(spool::SpoolOptions::new(directory.path().join(SPOOL), 1 << 20)).unwrap().spool;
     let kept = spool.read(&lane, None, 9, 1 << 20).await.unwrap().entries;
     assert_eq!(kept.iter().map(|entry| entry.payload.len()).collect::<Vec<_>>(), [100]);
 }

@@ -26,10 +26,10 @@ use crate::{
     avro::{self, Ids, Registry, embedded::EmbeddedRegistry},
     config,
     publish::{DeadLetters, LetterSigner, Preparer},
-    spool::{Options, Spool, fault::Faulty},
+    spool::{Spool, SpoolOptions, fault::Faulty},
     webhooks::{
         delivery::{ApiFamily, Delivery, DeliveryContext},
-        intake::{DeliveryOutcome, Intake, Readiness, ReadyTopics, Times},
+        intake::{DeliveryOutcome, Intake, ReadyTopics, StreamReadiness, Times},
     },
 };
 
@@ -65,7 +65,7 @@ impl Doors {
     }
 }
 
-impl Readiness for Doors {
+impl StreamReadiness for Doors {
     fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         let left = self.trap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         assert_ne!(left, Ok(1), "a trap was set");
@@ -121,10 +121,10 @@ impl Fixture {
     async fn on(remains: Remains, disk: Faulty, times: Times, spool_bytes: u64, memory_bytes: usize) -> Self {
         let Remains { broker, doors, directory } = remains;
         let storage = Arc::new(disk.clone());
-        let options = Options {
+        let options = SpoolOptions {
             storage,
             reserve_bytes: 0,
-            ..Options::new(directory.path().join("spool"), spool_bytes)
+            ..SpoolOptions::new(directory.path().join("spool"), spool_bytes)
         };
         let opened = tokio::task::spawn_blocking(|| Spool::open(options)).await.unwrap().unwrap();
         let spool = opened.spool;
@@ -259,7 +259,8 @@ async fn ready(state: &Path) -> ReadyTopics {
         Topic::AccountingEvents(AccountingResource::Customers),
         Topic::InvoicingEvents(InvoicingEntity::Customer),
     ];
-    let subjects: Vec<_> = topics.into_iter().filter_map(|topic| avro::Subject::of(topic, &prefix)).collect();
+    let subjects: Vec<_> =
+        topics.into_iter().filter_map(|topic| avro::ValueSubject::of(topic, &prefix)).collect();
     ids.prepare(&subjects).await.unwrap();
     let preparer = Preparer::new(&prefix, 3, avro::Encoder::new(&ids, &subjects));
     let topic = DEAD_LETTERS.into();

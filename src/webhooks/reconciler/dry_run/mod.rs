@@ -126,7 +126,7 @@ impl<'a> DryRunState<'a> {
         want_since(&mut memory, desired, now);
         // Each is read once.
         for one in ledger.subscriptions.values_mut() {
-            one.checked_at = None;
+            one.times.checked_at = None;
         }
         let rules = SubscriptionRules {
             intervals: PollIntervals { poll: NEVER, names: NEVER },
@@ -273,10 +273,10 @@ impl DryRunProvider<'_> {
         is_touched.then(|| {
             CallOutcome::Seen(WebhookSnapshot {
                 name: Some(one.registered_name()),
-                url: Some(one.url.clone()),
+                url: Some(one.registration.url.clone()),
                 active: Some(true),
                 deleted: false,
-                events: one.events.clone(),
+                events: one.registration.events.clone(),
             })
         })
     }
@@ -294,7 +294,7 @@ impl DryRunProvider<'_> {
             hooks.push(ListedHook {
                 id: one.id.clone(),
                 target: Some(one.target),
-                url: Some(one.url.clone()),
+                url: Some(one.registration.url.clone()),
                 paused: Some(false),
                 name: Some(one.registered_name()),
                 description: None,

@@ -2,7 +2,9 @@
 
 use url::Url;
 
-use model::{AccountingResource, SubscriptionPhase};
+use model::{
+    AccountingResource, Subscription, SubscriptionPhase, SubscriptionRegistration, SubscriptionTimes,
+};
 
 use super::*;
 use crate::{config::Providers, plugin::samples::webhook_config};
@@ -26,10 +28,10 @@ async fn run(desired: &ResolvedConnector, ledger: &SubscriptionState, removed: b
     for one in ledger.subscriptions.values() {
         let seen = WebhookSnapshot {
             name: Some(one.registered_name()),
-            url: Some(one.url.clone()),
+            url: Some(one.registration.url.clone()),
             active: Some(one.phase == SubscriptionPhase::Active),
             deleted: false,
-            events: one.events.clone(),
+            events: one.registration.events.clone(),
         };
         asked.insert(format!("read {}", one.nonce), CallOutcome::Seen(seen));
     }
@@ -50,23 +52,27 @@ fn standing(desired: &ResolvedConnector) -> SubscriptionState {
     let mut ledger = SubscriptionState::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
         let name = target.resource().unwrap().name();
-        let one = model::Subscription {
+        let one = Subscription {
             connector: "hooks".into(),
             target: *target,
             nonce: Nonce::new(number),
             id: Some(format!("w-{number}")),
-            application: wanted.application.clone(),
-            url: wanted.url.clone(),
-            spelled: None,
-            fingerprint: wanted.fingerprint.clone(),
-            events: [format!("{name}.Created")].into(),
+            registration: SubscriptionRegistration {
+                application: wanted.application.clone(),
+                url: wanted.url.clone(),
+                spelled: None,
+                fingerprint: wanted.fingerprint.clone(),
+                events: [format!("{name}.Created")].into(),
+            },
             phase: SubscriptionPhase::Active,
             since: 2,
-            intended_at: 1,
-            acknowledged_at: Some(2),
-            active_since: Some(2),
-            checked_at: Some(3),
-            last_delivery: None,
+            times: SubscriptionTimes {
+                intended_at: 1,
+                acknowledged_at: Some(2),
+                active_since: Some(2),
+                checked_at: Some(3),
+                last_delivery: None,
+            },
             problem: None,
             history: Vec::new(),
         };

@@ -15,8 +15,8 @@ use model::{
 
 use self::provider::{Provider, State};
 use super::{
-    DesiredSubscription, PlannerMemory, PollIntervals, SilenceRules, SubscriptionInput, SubscriptionRules,
-    TimeLimits, plan, settle,
+    DesiredSubscription, PlannerMemory, PollIntervals, RetryState, SilenceRules, SubscriptionInput,
+    SubscriptionRules, TimeLimits, plan, settle,
 };
 use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
 
@@ -283,7 +283,7 @@ impl Scene {
         let known = self.ledger.subscriptions.values().map(|one| {
             format!(
                 "{} {} {:?} {} since {} {:?} {:?}\n",
-                one.target, one.nonce, one.id, one.phase, one.since, one.url, one.problem
+                one.target, one.nonce, one.id, one.phase, one.since, one.registration.url, one.problem
             )
         });
         let there = self.provider.webhooks.iter().filter(|one| one.lives() && !one.is_foreign);

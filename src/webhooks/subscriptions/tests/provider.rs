@@ -140,7 +140,7 @@ impl Provider {
                 CallOutcome::Names(usual.into_iter().chain(self.more_events.clone()).collect())
             }
             ProviderCall::Subscribe(one) => {
-                let is_elsewhere = self.only_hooks_at.is_some_and(|only| one.url != only);
+                let is_elsewhere = self.only_hooks_at.is_some_and(|only| one.registration.url != only);
                 let is_hook = matches!(one.target, Target::Invoicing(_));
                 if is_elsewhere && is_hook && self.drops_elsewhere {
                     self.numbers += 1;
@@ -158,9 +158,14 @@ impl Provider {
                     id: id.clone(),
                     target: one.target,
                     name: one.registered_name(),
-                    url: if self.renames { format!("{}/x", one.url) } else { one.url.replace(":443", "") },
-                    fingerprint: one.fingerprint.clone(),
+                    url: if self.renames {
+                        format!("{}/x", one.registration.url)
+                    } else {
+                        one.registration.url.replace(":443", "")
+                    },
+                    fingerprint: one.registration.fingerprint.clone(),
                     events: one
+                        .registration
                         .events
                         .iter()
                         .cloned()
@@ -198,7 +203,7 @@ impl Provider {
             }
             ProviderCall::Move(one) => match self.find(one) {
                 Some(webhook) if webhook.state == State::Active => {
-                    webhook.url.clone_from(&one.url);
+                    webhook.url.clone_from(&one.registration.url);
                     (webhook.state, webhook.touched) = (State::Awaiting, webhook.touched + 1);
                     CallOutcome::Done { state: None, id: None, errors: Vec::new() }
                 }

@@ -334,6 +334,31 @@ fn an_unaccepted_one_is_a_gap_and_recreated() {
 }
 
 #[test]
+fn awaiting_gap_is_opened_once_with_the_deletion() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    for _ in 0..5 {
+        scene.round(None);
+        scene.now += SECOND;
+    }
+    assert!(scene.ledger.living(CUSTOMERS).all(|one| one.phase == SubscriptionPhase::Awaiting));
+    scene.now += 700 * SECOND;
+    scene.wanted.clear();
+    let backoff = RetryState { failures: 1, not_before: scene.now + 60 * SECOND };
+    scene.memory.retries.changes.insert(CUSTOMERS, backoff);
+
+    for _ in 0..30 {
+        scene.round(None);
+        scene.now += SECOND;
+    }
+    assert!(scene.gaps().is_empty(), "{:?}", scene.gaps());
+    scene.converge();
+
+    assert_eq!(scene.gaps().iter().map(|gap| gap.cause).collect::<Vec<_>>(), [GapCause::Awaiting]);
+    assert_eq!(scene.ledger.living(CUSTOMERS).count(), 0, "{:?}", scene.brief());
+    scene.check();
+}
+
+#[test]
 fn undeclared_subscriptions_are_deleted_and_no_others() {
     let mut scene = settled(&[CUSTOMERS, CREATED]);
     let theirs =

@@ -27,7 +27,7 @@ use self::keys::Settings;
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
     plugin::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, Tools, unusable},
-    state::{configs::Properties, offsets::Edit},
+    state::{configs::Properties, offsets::OffsetEdit},
 };
 
 const CLASS: &str = "TestSource";
@@ -98,11 +98,11 @@ impl Plugin for TestSource {
         (0..tasks).map(|task| self.transactional_id(name, task)).collect()
     }
 
-    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
+    fn check_offsets(&self, offsets: &[OffsetEdit]) -> Result<(), String> {
         let number = |members: &Map<String, Value>, name: &str| {
             members.len() == 1 && members.get(name).is_some_and(|value| value.as_u64().is_some())
         };
-        let sound = |(partition, offset): &Edit| {
+        let sound = |(partition, offset): &OffsetEdit| {
             let Some(offset) = offset else { return true };
             number(partition, "task") && number(offset, "count")
         };
@@ -141,7 +141,7 @@ impl Counter {
         let partitions = partitions(tools, &settings.topic).await?;
         let producer = tools
             .shards
-            .take(transactional_id, Arc::clone(&task.lease))
+            .take(transactional_id, Arc::clone(&task.permission.lease))
             .await
             .map_err(|error| Failure::kafka("take the task's transactional id", error))?;
         let mut counter = Self {

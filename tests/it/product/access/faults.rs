@@ -2,7 +2,7 @@
 
 use base::retry::Retry;
 use provider::auth::{Area, check, identity::RefreshOutcome};
-use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, RetryHint, Status};
+use simulator::knobs::{Effect, HttpStatus, IdentityEndpoint, IdentityFault, Latency, RetryHint};
 
 use super::token::key_set;
 use super::{checked, identity, log_in, provider, refresh};
@@ -14,8 +14,8 @@ crate::tests! {
     plain the_clock_is_refreshed_before_a_token_is_rejected;
 }
 
-fn status(code: u16) -> Status {
-    Status::new(code).unwrap()
+fn status(code: u16) -> HttpStatus {
+    HttpStatus::new(code).unwrap()
 }
 
 /// All effects that apply to the identity service.
@@ -66,7 +66,8 @@ async fn a_rotated_token_is_never_reported_as_not_sent() {
 
     for (effect, after_work) in cases {
         let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
-        let fault = IdentityFault { on: Endpoint::Token, effect: effect.clone(), times: Some(1), after_work };
+        let fault =
+            IdentityFault { on: IdentityEndpoint::Token, effect: effect.clone(), times: Some(1), after_work };
         simulator.provider().turn(|knobs| knobs.identity.faults = vec![fault]);
 
         // A new client each time: five failures in a row would open the circuit.
@@ -89,7 +90,7 @@ async fn without_keys_no_token_is_trusted_and_none_is_dropped() {
     let provider = provider(&simulator);
     let access = log_in(&provider, Area::Accounting).await.granted.access;
 
-    for on in [Endpoint::Discovery, Endpoint::Keys] {
+    for on in [IdentityEndpoint::Discovery, IdentityEndpoint::Keys] {
         for effect in effects() {
             let fault = IdentityFault { on, effect: effect.clone(), times: None, after_work: false };
             simulator.provider().turn(|knobs| knobs.identity.faults = vec![fault]);

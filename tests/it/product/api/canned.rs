@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use provider::api::Options;
+use provider::api::ApiOptions;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -54,7 +54,7 @@ impl Canned {
     }
 
     /// Client options for it.
-    pub(super) fn options(&self) -> Options {
+    pub(super) fn options(&self) -> ApiOptions {
         options_at(self.url.clone(), None)
     }
 }

@@ -23,10 +23,10 @@ use base::secret::Secret;
 use model::Moment;
 use provider::{
     Transport,
-    api::{Budget, CallOptions, Client, Options, PageRequest, Priority, Rates},
+    api::{ApiOptions, Budget, CallOptions, Client, PageRequest, Priority, Rates},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
-use simulator::{Provider, Simulator};
+use simulator::{SimulatedProvider, Simulator};
 use tokio::time::Instant;
 use url::Url;
 
@@ -56,7 +56,7 @@ const LONG: Duration = Duration::from_secs(30);
 const FREELY: Rates = Rates { application: 100_000.0, company: 100_000.0, in_flight: 32 };
 
 /// Client options for a simulator. With TLS, its certificate is written to the directory.
-fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Options {
+fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> ApiOptions {
     let authorities = simulator.certificate().map(|certificate| {
         let path = directory.unwrap().path().join("provider.pem");
         std::fs::write(&path, certificate).unwrap();
@@ -66,7 +66,7 @@ fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Opti
 }
 
 /// Client options for a provider at a URL.
-fn options_at(base_url: Url, authorities: Option<PathBuf>) -> Options {
+fn options_at(base_url: Url, authorities: Option<PathBuf>) -> ApiOptions {
     let transport = Transport {
         connect: LONG,
         read: LONG,
@@ -75,10 +75,16 @@ fn options_at(base_url: Url, authorities: Option<PathBuf>) -> Options {
         authorities,
         hosts: allowed_hosts(),
     };
-    Options { base_url, subscription_key: Secret::new(KEY), transport, api_version: None, egress_proxy: None }
+    ApiOptions {
+        base_url,
+        subscription_key: Secret::new(KEY),
+        transport,
+        api_version: None,
+        egress_proxy: None,
+    }
 }
 
-fn client_of(options: &Options, rates: Rates) -> Client {
+fn client_of(options: &ApiOptions, rates: Rates) -> Client {
     Client::new(options, Budget::new(rates), ProviderClock::new(Duration::from_secs(300))).unwrap()
 }
 
@@ -98,7 +104,7 @@ fn page(number: u32, size: u32) -> PageRequest {
 /// Valid tokens of a simulator, without a login.
 #[derive(Debug)]
 struct Granted {
-    provider: Arc<Provider>,
+    provider: Arc<SimulatedProvider>,
     scopes: &'static [&'static str],
     current: Mutex<Access>,
     renewals: AtomicUsize,
@@ -125,7 +131,7 @@ impl Granted {
     }
 }
 
-fn issue(provider: &Provider, scopes: &[&str], serial: u64) -> Access {
+fn issue(provider: &SimulatedProvider, scopes: &[&str], serial: u64) -> Access {
     let (access, _) = provider.identity.grant(scopes);
     let issued = provider.identity.issued().into_iter().find(|issued| issued.token == access).unwrap();
     let expires_ms = Moment::parse(&issued.expires.iso()).map(|end| end.micros() / 1_000);

@@ -9,7 +9,7 @@ use model::{CompanyId, Customer, PayrollCompany};
 use provider::api::{Accounting, NextPage, Oddities, PageWalk, PayrollRequest, Total};
 use simulator::{
     Simulator,
-    knobs::{Churn, Effect, EmptyList, Fault, ListOrder, PayrollTotal, Status, Target},
+    knobs::{Churn, Effect, EmptyList, Fault, FaultTarget, HttpStatus, ListOrder, PayrollTotal},
 };
 
 use super::{Granted, client, page, patient};
@@ -98,10 +98,10 @@ async fn duplicate_rows_of_a_moving_list_are_kept_and_counted() {
 
 async fn a_failing_page_costs_no_row() {
     let (simulator, accounting, company) = scene(25).await;
-    let on = Target { page: Some(2), ..Target::default() };
+    let on = FaultTarget { page: Some(2), ..FaultTarget::default() };
     let fault = |effect| Fault { on: on.clone(), effect, share: 1.0, times: Some(1), skip: 0 };
     simulator.provider().set_faults(vec![
-        fault(Effect::Status(Status::new(500).unwrap())),
+        fault(Effect::Status(HttpStatus::new(500).unwrap())),
         fault(Effect::Truncate),
         fault(Effect::InvalidJson),
         fault(Effect::Drop),

@@ -10,7 +10,7 @@ use provider::{
 };
 use simulator::{
     Simulator,
-    knobs::{Effect, ExpiredToken, Fault, Latency, RetryHint, Status, Target},
+    knobs::{Effect, ExpiredToken, Fault, FaultTarget, HttpStatus, Latency, RetryHint},
     settings::Tls,
 };
 
@@ -34,20 +34,20 @@ crate::tests! {
 }
 
 fn rule(effect: Effect) -> Fault {
-    Fault { on: Target::default(), effect, share: 1.0, times: None, skip: 0 }
+    Fault { on: FaultTarget::default(), effect, share: 1.0, times: None, skip: 0 }
 }
 
 fn status(code: u16) -> Effect {
-    Effect::Status(Status::new(code).unwrap())
+    Effect::Status(HttpStatus::new(code).unwrap())
 }
 
 fn html(code: u16) -> Effect {
-    Effect::Html { status: Status::new(code).unwrap() }
+    Effect::Html { status: HttpStatus::new(code).unwrap() }
 }
 
 /// Longer than the response limit.
 fn oversized(code: u16) -> Effect {
-    Effect::Oversized { bytes: 20 << 20, status: Status::new(code).unwrap() }
+    Effect::Oversized { bytes: 20 << 20, status: HttpStatus::new(code).unwrap() }
 }
 
 async fn companies(accounting: &Accounting, options: &CallOptions) -> Result<usize, Error> {

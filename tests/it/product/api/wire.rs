@@ -11,15 +11,15 @@ use model::{
     Traceparent, WebhookId,
 };
 use provider::api::{
-    Accounting, Acted, AnsweredBy, CallOptions, Cause, Options, SubscribeRequest, UrlChange,
+    Accounting, Acted, AnsweredBy, ApiOptions, CallOptions, Cause, SubscribeRequest, UrlChange,
     invoicing::{InvoicingTokens, NewHook, Password},
 };
 use simulator::{
     Simulator,
     catalog::Resource,
     knobs::{
-        AcknowledgeTime, ChangeAnswer, CompaniesContext, CompanyContext, Effect, Fault, MissingBody,
-        ReceiverUrls, Status, Target,
+        AcknowledgeTime, ChangeAnswer, CompaniesContext, CompanyContext, Effect, Fault, FaultTarget,
+        HttpStatus, MissingBody, ReceiverUrls,
     },
     settings::Tls,
     world::Place,
@@ -53,7 +53,7 @@ async fn requests_use_http_2_traces_and_compression() {
     })
     .await;
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { api_version: Some("2.1".to_owned()), ..options(&simulator, Some(&directory)) };
+    let options = ApiOptions { api_version: Some("2.1".to_owned()), ..options(&simulator, Some(&directory)) };
     let client = client_of(&options, FREELY);
     let company = first_company(&simulator).await;
     let accounting = client.accounting(Granted::accounting(&simulator));
@@ -281,7 +281,7 @@ async fn a_missing_webhook_is_the_apis_word_whatever_its_body() {
     let (resource, id) =
         (AccountingResource::Customers, WebhookId::new("0b9d4c8e-0000-4000-8000-000000000000").unwrap());
     let unknown_events = Fault {
-        on: Target { ending: Some("/webhooks/events".to_owned()), ..Target::default() },
+        on: FaultTarget { ending: Some("/webhooks/events".to_owned()), ..FaultTarget::default() },
         effect: Effect::UnknownPath,
         share: 1.0,
         times: None,
@@ -292,7 +292,7 @@ async fn a_missing_webhook_is_the_apis_word_whatever_its_body() {
             for faults in [vec![], vec![unknown_events.clone()]] {
                 provider.turn(|knobs| {
                     let records = &mut knobs.reads.records;
-                    (records.missing_status, records.missing_body) = (Status::new(status).unwrap(), body);
+                    (records.missing_status, records.missing_body) = (HttpStatus::new(status).unwrap(), body);
                 });
                 let are_known = faults.is_empty();
                 provider.set_faults(faults);
@@ -334,7 +334,7 @@ async fn a_missing_record_is_the_apis_word_once_its_path_has_answered() {
         (AccountingResource::Journals, RecordId::new(world.id(place)).unwrap())
     };
     let missing = RecordId::new("never-was").unwrap();
-    for status in [Status::NOT_FOUND, Status::GONE] {
+    for status in [HttpStatus::NOT_FOUND, HttpStatus::GONE] {
         for body in MissingBody::ALL {
             simulator.provider().turn(|knobs| {
                 let records = &mut knobs.reads.records;
@@ -364,7 +364,7 @@ async fn a_lost_response_may_have_been_acted_on() {
     let simulator = start(|settings| settings.knobs.delivery.hold = true).await;
     let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
     let events = accounting.event_names(AccountingResource::Accounts, &patient()).await.unwrap();
-    let on = Target { method: Some("POST".into()), ..Target::default() };
+    let on = FaultTarget { method: Some("POST".into()), ..FaultTarget::default() };
     simulator.provider().set_faults(vec![Fault {
         on,
         effect: Effect::LoseAnswer,

@@ -10,7 +10,7 @@ use model::{AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity,
 use provider::auth::seal::Keyring;
 use sha2::{Digest as _, Sha256};
 use tributary::{
-    publish::{DeadLetters, Failure, LetterSigner, Original, PublishStage},
+    publish::{DeadLetters, LetterSigner, Original, PublishFailure, PublishStage},
     webhooks::delivery::{ApiFamily, DeliveryContext},
 };
 
@@ -131,7 +131,7 @@ impl LetterScene {
 
     /// A letter with these bytes.
     pub(super) fn letter(&self, class: &'static str, headers: &LetterHeaders, body: &[u8]) -> EncodedRecord {
-        let failure = Failure {
+        let failure = PublishFailure {
             stage: PublishStage::Read,
             class,
             message: "what was wrong then".to_owned(),

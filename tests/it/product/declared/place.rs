@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary::connect::declared::{Options, Watch};
+use tributary::connect::declared::{DeclaredOptions, Watch};
 
 use crate::{
     product::rest::worker::{Answer, Group, Worker, config},
@@ -43,8 +43,11 @@ impl DeclaredFiles {
     /// A worker that watches the files until it is dropped.
     pub(super) async fn worker(&self) -> Watching {
         let worker = self.group.worker().await;
-        let options =
-            Options { directory: Some(self.directory.clone()), files: Vec::new(), interval: INTERVAL };
+        let options = DeclaredOptions {
+            directory: Some(self.directory.clone()),
+            files: Vec::new(),
+            interval: INTERVAL,
+        };
         let cancel = CancellationToken::new();
         tokio::spawn(Watch::new(worker.herder.clone(), options).run(cancel.clone()));
         Watching { worker, _watch: cancel.drop_guard() }

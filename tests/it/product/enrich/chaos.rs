@@ -18,7 +18,7 @@ use model::{List, RunKind};
 use simulator::{
     accounting::WebhookState,
     catalog::Resource,
-    knobs::{Effect, Fault, Latency, RetryHint, Status, Target},
+    knobs::{Effect, Fault, FaultTarget, HttpStatus, Latency, RetryHint},
 };
 use tributary::avro::embedded::EmbeddedRegistry;
 
@@ -211,8 +211,8 @@ impl CertificateJudge {
         let mut fresh = BTreeSet::new();
         let read = scene.until("certificates and records read", async || {
             let mut certificates = scene.certificates().await?;
-            certificates.retain(|list, one| !self.judged.contains(&(list.clone(), one.ended_at)));
-            fresh = certificates.iter().map(|(list, one)| (list.clone(), one.ended_at)).collect();
+            certificates.retain(|list, one| !self.judged.contains(&(list.clone(), one.reading.ended_at)));
+            fresh = certificates.iter().map(|(list, one)| (list.clone(), one.reading.ended_at)).collect();
             evidence.certified = scene.owed(&certificates, &self.listed);
             if !evidence.certified.is_empty() {
                 // In this order: a record that is no longer parked is published by then.
@@ -294,10 +294,10 @@ async fn strike(scene: &mut EnrichScene, disaster: Disaster, victim: usize) -> R
 /// Sets faults: bad deliveries, and reads that fail in every transient way.
 fn spoil(scene: &EnrichScene) {
     let fault = |effect, share| {
-        let on = Target {
+        let on = FaultTarget {
             method: Some("GET".to_owned()),
             path: Some("/accounting".to_owned()),
-            ..Target::default()
+            ..FaultTarget::default()
         };
         Fault { on, effect, share, times: None, skip: 0 }
     };
@@ -308,7 +308,7 @@ fn spoil(scene: &EnrichScene) {
         (knobs.reads.replica_lag, knobs.reads.replica_share) = (700, 0.3);
         knobs.faults = vec![
             fault(Effect::Throttle { seconds: 1, tells: RetryHint::Both }, 0.02),
-            fault(Effect::Status(Status::SERVER_ERROR), 0.03),
+            fault(Effect::Status(HttpStatus::SERVER_ERROR), 0.03),
             fault(Effect::Drop, 0.02),
             fault(Effect::Truncate, 0.02),
         ];

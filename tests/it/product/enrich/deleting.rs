@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use simulator::{
     catalog::{Kind, Resource},
     clock::ticks,
-    knobs::{MissingBody, Status},
+    knobs::{HttpStatus, MissingBody},
     world::Place,
 };
 
@@ -90,8 +90,8 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
     let count = (cycles("ANSWERS", BODIES) as usize).min(all.len());
     let first = (seed() % all.len() as u64) as usize * count;
     for body in all.into_iter().cycle().skip(first).take(count) {
-        for status in [Status::NOT_FOUND, Status::GONE] {
-            if status == Status::NOT_FOUND {
+        for status in [HttpStatus::NOT_FOUND, HttpStatus::GONE] {
+            if status == HttpStatus::NOT_FOUND {
                 // No path has answered since the worker started: a known record has to prove that it is served. A worker that stops
                 // leaves its group at once; the session of a killed one would have to end first.
                 scene.stage.workers[0].stop().await?;

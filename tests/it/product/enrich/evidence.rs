@@ -224,12 +224,12 @@ async fn event(
     };
     let event = event.as_deref();
     let company = text(record.key.as_deref());
-    let id = event.and_then(|event| event.correlation_id.as_deref()).filter(|id| !id.is_empty());
+    let id = event.and_then(|event| event.data.correlation_id.as_deref()).filter(|id| !id.is_empty());
     Ok(PublishedEvent {
         position: (record.topic.to_string(), record.partition, record.offset),
         key: id.map(|id| format!("{company}/{}", encoded(id))),
         resource,
-        version: event.and_then(|event| event.sequence_version.as_deref()?.parse().ok()),
+        version: event.and_then(|event| event.data.sequence_version.as_deref()?.parse().ok()),
         kind: event.map_or(EventClass::Garbled, kind),
         id: header(record, "tributary.id").unwrap_or_default().to_owned(),
     })

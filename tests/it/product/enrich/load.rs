@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simulator::{
-    Provider,
+    SimulatedProvider,
     catalog::{Kind, Resource},
-    world::{Change, CompanyNumber, Place, RecordState},
+    world::{CompanyNumber, Place, RecordState, WorldChange},
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -27,7 +27,7 @@ pub(super) enum Mix {
 
 impl Mix {
     /// Makes one change; whether there was a record to change.
-    fn change(self, provider: &Provider, resources: &[Resource], dice: &mut Dice) -> bool {
+    fn change(self, provider: &SimulatedProvider, resources: &[Resource], dice: &mut Dice) -> bool {
         let resource = resources[dice.below(resources.len() as u64) as usize];
         let [_, _, end, _] = resource.kinds();
         let kind = match dice.below(100) {
@@ -65,7 +65,7 @@ pub(super) struct ChangeLoad {
 impl ChangeLoad {
     /// Starts `rate` changes a second, drawn from this seed.
     pub(super) fn begin(
-        provider: Arc<Provider>,
+        provider: Arc<SimulatedProvider>,
         resources: Vec<Resource>,
         rate: f64,
         mix: Mix,
@@ -108,7 +108,7 @@ impl Drop for ChangeLoad {
 }
 
 /// Records of a resource that are not deleted.
-pub(super) fn living(provider: &Provider, resource: Resource) -> Vec<Place> {
+pub(super) fn living(provider: &SimulatedProvider, resource: Resource) -> Vec<Place> {
     let world = provider.world();
     let all = world.records(resource).filter(|(_, row)| row.state != RecordState::Deleted);
     all.map(|(place, _)| place).collect()
@@ -116,20 +116,20 @@ pub(super) fn living(provider: &Provider, resource: Resource) -> Vec<Place> {
 
 /// Adds a record and sends its event, if the company may have one.
 pub(super) fn create(
-    provider: &Provider,
+    provider: &SimulatedProvider,
     resource: Resource,
     company: Option<CompanyNumber>,
 ) -> Option<Place> {
     provider.change(|world, clock| match world.create(resource, company, clock) {
-        Some(change) => (Some(change.place), vec![Change::Record(change)]),
+        Some(change) => (Some(change.place), vec![WorldChange::Record(change)]),
         None => (None, Vec::new()),
     })
 }
 
 /// Changes a record and sends its event, if its state allows that; its new version.
-pub(super) fn act(provider: &Provider, place: Place, kind: Kind) -> Option<u64> {
+pub(super) fn act(provider: &SimulatedProvider, place: Place, kind: Kind) -> Option<u64> {
     provider.change(|world, clock| match world.act(place, kind, clock) {
-        Some(change) => (Some(change.row.sequence), vec![Change::Record(change)]),
+        Some(change) => (Some(change.row.sequence), vec![WorldChange::Record(change)]),
         None => (None, Vec::new()),
     })
 }

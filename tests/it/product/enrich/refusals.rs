@@ -6,7 +6,7 @@ use serde_json::json;
 use simulator::{
     catalog::{Kind, Resource},
     clock::ticks,
-    knobs::{Effect, Fault, Status, Target},
+    knobs::{Effect, Fault, FaultTarget, HttpStatus},
     world::Place,
 };
 
@@ -67,7 +67,8 @@ async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> 
     let journals: Vec<Place> =
         scene.living().into_iter().filter(|place| place.resource == Resource::Journals).collect();
 
-    let ids = journals.iter().map(|place| Target { ending: Some(scene.id(*place)), ..Target::default() });
+    let ids =
+        journals.iter().map(|place| FaultTarget { ending: Some(scene.id(*place)), ..FaultTarget::default() });
     fail(&scene, &Effect::UnknownPath, ids);
     let since = scene.provider().gateway.request_count();
     for place in &journals {
@@ -95,8 +96,12 @@ async fn a_refused_company_keeps_its_records_and_blocks_no_other(shared: &'stati
 
     for status in [404, 403] {
         let company = scene.provider().world().company_id(0);
-        let status = Status::new(status).unwrap();
-        fail(&scene, &Effect::Status(status), [Target { company: Some(company), ..Target::default() }]);
+        let status = HttpStatus::new(status).unwrap();
+        fail(
+            &scene,
+            &Effect::Status(status),
+            [FaultTarget { company: Some(company), ..FaultTarget::default() }],
+        );
         let since = scene.provider().gateway.request_count();
         let living = scene.living();
         let (refused, others): (Vec<Place>, Vec<Place>) =
@@ -128,10 +133,10 @@ async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static 
 
     let of_company = |number| {
         let company = Some(scene.provider().world().company_id(number));
-        Target { company, ..Target::default() }
+        FaultTarget { company, ..FaultTarget::default() }
     };
-    let list = Target { path: Some(Resource::Companies.prefix()), ..Target::default() };
-    fail(&scene, &Effect::Status(Status::FORBIDDEN), (0..3).map(of_company).chain([list]));
+    let list = FaultTarget { path: Some(Resource::Companies.prefix()), ..FaultTarget::default() };
+    fail(&scene, &Effect::Status(HttpStatus::FORBIDDEN), (0..3).map(of_company).chain([list]));
     let since = scene.provider().gateway.request_count();
     for place in scene.living() {
         let is_deleted = place.resource == Resource::Journals && place.index == 0;
@@ -201,8 +206,8 @@ async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'
     let living = scene.living();
     let broken = *living.iter().find(|place| place.resource == Resource::Journals).unwrap();
 
-    let always = Target { ending: Some(scene.id(broken)), ..Target::default() };
-    fail(&scene, &Effect::Status(Status::SERVER_ERROR), [always]);
+    let always = FaultTarget { ending: Some(scene.id(broken)), ..FaultTarget::default() };
+    fail(&scene, &Effect::Status(HttpStatus::SERVER_ERROR), [always]);
     scene.update(&living);
     scene.quiesce().await?;
     let gaps = gaps(&scene, RECORDS).await?;
@@ -220,7 +225,7 @@ async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'
 }
 
 /// Has the provider answer these requests with this effect. None of them concerns subscriptions, which are not under test.
-fn fail(scene: &EnrichScene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
+fn fail(scene: &EnrichScene, effect: &Effect, on: impl IntoIterator<Item = FaultTarget>) {
     let fault = |on| Fault { on, effect: effect.clone(), share: 1.0, times: None, skip: 0 };
     scene.provider().set_faults(on.into_iter().map(fault).collect());
 }

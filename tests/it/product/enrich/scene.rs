@@ -14,13 +14,13 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::{Value, json};
 use simulator::{
-    Provider,
+    SimulatedProvider,
     accounting::WebhookState,
     catalog::{Kind, Resource},
     gateway::Request,
     knobs::Latency,
     settings::Settings,
-    world::{Change, CompanyNumber, Place, RecordChange, RecordState, Row},
+    world::{CompanyNumber, Place, RecordChange, RecordState, WorldChange, WorldRow},
 };
 use tokio::time::sleep;
 
@@ -186,7 +186,7 @@ impl EnrichScene {
         config
     }
 
-    pub(super) fn provider(&self) -> &Arc<Provider> {
+    pub(super) fn provider(&self) -> &Arc<SimulatedProvider> {
         self.stage.simulator.provider()
     }
 
@@ -286,11 +286,11 @@ impl EnrichScene {
             let gone = records.filter(|(place, row)| {
                 row.state == RecordState::Deleted && lost.contains(&*world.id(*place))
             });
-            let event = |(place, row): (Place, Row)| {
+            let event = |(place, row): (Place, WorldRow)| {
                 let [_, _, kind, _] = place.resource.kinds();
-                Change::Record(RecordChange { number: world.changes(), place, kind, row })
+                WorldChange::Record(RecordChange { number: world.changes(), place, kind, row })
             };
-            let events: Vec<Change> = gone.map(event).collect();
+            let events: Vec<WorldChange> = gone.map(event).collect();
             (events.len(), events)
         });
         again.len() + gone

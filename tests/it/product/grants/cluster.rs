@@ -25,7 +25,7 @@ use tributary::{
         table::{GrantTable, TopicOwners},
     },
     state::{
-        State, Table,
+        StateTables, Table,
         configs::{self, Properties},
         topics,
     },
@@ -83,7 +83,7 @@ impl GrantCluster {
     async fn configure(&self, config: &Properties) {
         let worker = self.config(KEY, None, "setup");
         let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
-        let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
+        let state = StateTables::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
         let config_writer =
             ConfigWriter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         let write =

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use simulator::knobs::{Effect, Endpoint, IdentityFault, RetryHint, Status};
+use simulator::knobs::{Effect, HttpStatus, IdentityEndpoint, IdentityFault, RetryHint};
 use tributary::config;
 
 use super::cluster::KEY as ENCRYPTION_KEY;
@@ -54,8 +54,9 @@ async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared
     scene.until(0, "refreshed", LONG, refreshed(3)).await?;
 
     // Refusals with every kind of body, then the end of the login.
-    let fault = |effect| IdentityFault { on: Endpoint::Token, effect, times: Some(1), after_work: false };
-    let page = Status::new(404).unwrap();
+    let fault =
+        |effect| IdentityFault { on: IdentityEndpoint::Token, effect, times: Some(1), after_work: false };
+    let page = HttpStatus::new(404).unwrap();
     let faults = vec![
         fault(Effect::Oversized { bytes: 10 << 20, status: page }),
         fault(Effect::Html { status: page }),

@@ -216,9 +216,6 @@ impl Issuer for TestIssuer {
         };
         self.count.send_replace(count);
         match effect {
-            Some(RefreshEffect::Refuse("invalid_client")) => {
-                return RefreshOutcome::Refused(OAuthCode::InvalidClient);
-            }
             Some(RefreshEffect::Refuse(code)) => {
                 return RefreshOutcome::Refused(OAuthCode::Other(code.to_owned()));
             }

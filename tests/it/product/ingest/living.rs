@@ -66,8 +66,8 @@ async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static S
     let value = record.value.as_deref().unwrap();
     let (_, decoded) = cluster.topics.decoder().decode(SchemaKind::AccountingEvent, value).await.unwrap();
     let Value::AccountingEvent(event) = decoded else { panic!("{decoded:?}") };
-    assert_eq!((event.connector.as_str(), event.sequence), (CONNECTOR, Some(7)));
-    assert_eq!(event.correlation_id.as_deref(), Some("customer:1"));
+    assert_eq!((event.connector.as_str(), event.data.sequence), (CONNECTOR, Some(7)));
+    assert_eq!(event.data.correlation_id.as_deref(), Some("customer:1"));
     let acknowledged = until(async || cluster.state("acknowledge/hooks/webhook-1").await.is_some());
     assert!(acknowledged.await, "the Acknowledge was not recorded");
     let gap = until(async || cluster.state("gap/hooks/oversized/").await.is_some());

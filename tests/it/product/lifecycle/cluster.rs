@@ -11,7 +11,7 @@ use tributary::{
     config::{self, connector::TargetState},
     connect::config_writer::ConfigWriter,
     state::{
-        State,
+        StateTables,
         configs::{self, Configs, Properties, Write},
         statuses::{RunState, Status, Statuses},
         topics,
@@ -32,7 +32,7 @@ pub(super) const OFFSET_PARTITIONS: i32 = 3;
 pub(super) struct WorkerGroup {
     pub(super) prefix: String,
     pub(super) config: Arc<config::Worker>,
-    pub(super) state: State,
+    pub(super) state: StateTables,
     config_writer: ConfigWriter,
 }
 
@@ -49,7 +49,7 @@ impl WorkerGroup {
         let config = config(bootstrap, &prefix);
         let admin = Admin::Real(config.kafka.clone());
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
-        let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
+        let state = StateTables::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
         let config_writer =
             ConfigWriter::new(&config.kafka, state.configs.clone(), state.offsets.topic_partitions());

@@ -23,7 +23,7 @@ use tributary::{
     logins::{Grants, IdentityHosts, access::ApiAccess},
     plugin::{Plugins, Store, Tools},
     publish::LetterSigner,
-    state::{State, state_topic::StateTopics, statuses::RunState, topics, writer::StatusWriter},
+    state::{StateTables, state_topic::StateTopics, statuses::RunState, topics, writer::StatusWriter},
 };
 
 use super::cluster::{self, WorkerGroup};
@@ -80,7 +80,7 @@ impl LocalWorker {
     pub(super) async fn start(config: &Arc<config::Worker>, id: &str, settings: Settings) -> Self {
         let (kafka, own) = (&config.kafka, &config.topics);
         let partitions = topics::ensure(&Admin::Real(kafka.clone()), own).await.unwrap();
-        let state = State::follow(kafka, own, &partitions).await.unwrap();
+        let state = StateTables::follow(kafka, own, &partitions).await.unwrap();
         state.caught_up().await;
         let options = GroupOptions {
             group: config.group.id.clone(),

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kafka::ProducerOptions;
-use server::{Options as ServerOptions, Server};
+use server::{Server, ServerOptions};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tributary::config;
-use tributary::spool::{Options as SpoolOptions, Spool};
+use tributary::spool::{Spool, SpoolOptions};
 use tributary::webhooks::delivery::DeliveryContext;
-use tributary::webhooks::intake::{Intake, KafkaProducers, Readiness, ReadyTopics, Times};
+use tributary::webhooks::intake::{Intake, KafkaProducers, ReadyTopics, StreamReadiness, Times};
 use tributary::webhooks::receiver::{self, router};
 use tributary::webhooks::receiver_table::{
     AccountingReceiver, Advertised, Receiver, ReceiverState, Receivers,
@@ -121,7 +121,7 @@ struct SpoolingReceiver {
 /// Reports that the connector's topics do not exist.
 struct NoTopics;
 
-impl Readiness for NoTopics {
+impl StreamReadiness for NoTopics {
     fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         None
     }
@@ -159,7 +159,7 @@ impl SpoolingReceiver {
         };
         receivers.set(vec![Arc::new(receiver)], Vec::new());
         let (acknowledged, _) = mpsc::channel(1);
-        let router = router(receivers, intake.accept(), acknowledged, receiver::Options::default());
+        let router = router(receivers, intake.accept(), acknowledged, receiver::ReceiverOptions::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/webhooks/accounting/hooks", listener.local_addr().unwrap());
         let server = Server::start(listener, router, ServerOptions::default()).unwrap();

@@ -94,8 +94,8 @@ impl DeliverySink {
 /// Settings of a rig.
 pub(super) struct RigSettings {
     pub(super) config: BTreeMap<String, String>,
-    pub(super) server: server::Options,
-    pub(super) receiver: receiver::Options,
+    pub(super) server: server::ServerOptions,
+    pub(super) receiver: receiver::ReceiverOptions,
 }
 
 impl RigSettings {
@@ -138,13 +138,13 @@ impl Rig {
         let (oversized_sender, oversized) = mpsc::channel(4);
         let mut setup = RigSettings {
             config: config.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-            server: server::Options { connections: 4_096, ..server::Options::default() },
+            server: server::ServerOptions { connections: 4_096, ..server::ServerOptions::default() },
             // Generous, because the machine may be busy; tests of this limit shorten it.
-            receiver: receiver::Options {
+            receiver: receiver::ReceiverOptions {
                 body_time: PATIENCE,
                 oversized: Some(oversized_sender),
                 acknowledge_time: Duration::from_millis(100),
-                ..receiver::Options::default()
+                ..receiver::ReceiverOptions::default()
             },
         };
         setup.set("body.limit.bytes", &LIMIT.to_string());

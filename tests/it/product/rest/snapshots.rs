@@ -78,7 +78,7 @@ impl SnapshotScene {
     async fn progress(&self, progress: &RunProgress) {
         let topic: Arc<str> = self.place.name(Topic::State).into();
         let value = serde_json::to_vec(progress).unwrap();
-        let record = record(&topic, progress.shard, progress.key().as_str(), value);
+        let record = record(&topic, progress.of.shard, progress.key().as_str(), value);
         self.producer.send(record).unwrap().await.unwrap();
     }
 
@@ -285,25 +285,26 @@ async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'st
     let scene = SnapshotScene::new(shared, "run-proved").await?;
     let layout = scene.place.layout([Topic::Certificates]);
     let publisher = scene.place.open(&layout).await.unwrap();
-    let of = |run: &str, company: &str, list: &str, ended_at: i64, certified: bool| Certificate {
-        certified,
-        method: if certified { CertificateMethod::Counting } else { CertificateMethod::None },
-        reason: (!certified).then(|| "it drifts".to_owned()),
-        cut_after: Some(1_500_000),
-        ended_at,
-        ..Certificate::of_company("records", id(run), list, CompanyId::new(company).unwrap(), 1_000_000)
+    let of = |run: &str, company: &str, list: &str, ended_at: i64, certified: bool| {
+        let company = CompanyId::new(company).unwrap();
+        let mut one = Certificate::of_company("records", id(run), list, company, 1_000_000);
+        one.certified = certified;
+        one.method = if certified { CertificateMethod::Counting } else { CertificateMethod::None };
+        one.reason = (!certified).then(|| "it drifts".to_owned());
+        one.counts.cut_after = Some(1_500_000);
+        one.reading.ended_at = ended_at;
+        one
     };
-    let foreign =
-        Certificate { connector: "another".to_owned(), ..of("r2", "z", "customers", 9_000_000, true) };
+    let mut foreign = of("r2", "z", "customers", 9_000_000, true);
+    foreign.scope.connector = "another".to_owned();
+    let mut payroll = Certificate::of_shard("records", id("r2"), "payroll", 2, 1_000_000);
+    payroll.reading.ended_at = 5_000_000;
     let certificates = [
         of("r1", "a", "customers", 2_000_000, false),
         of("r1", "b", "customers", 2_000_000, false),
         of("r2", "a", "customers", 3_000_000, true),
         of("r2", "a", "companies", 4_000_000, true),
-        Certificate {
-            ended_at: 5_000_000,
-            ..Certificate::of_shard("records", id("r2"), "payroll", 2, 1_000_000)
-        },
+        payroll,
         foreign,
     ];
     for certificate in certificates {

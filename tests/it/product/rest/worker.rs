@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kafka::{Admin, Kafka, ShardProducers, TransactionOptions};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
-use server::{Options, Server};
+use server::{Server, ServerOptions};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tributary::{
@@ -25,14 +25,14 @@ use tributary::{
     },
     plugin::{Plugin, Plugins},
     state::{
-        State,
+        StateTables,
         configs::{self, Configs},
         statuses::{RunState, Status},
         topics,
         writer::StatusWriter,
     },
     telemetry::Filters,
-    webhooks::plugin::WebhookSource,
+    webhooks::plugin::WebhookPlugin,
 };
 
 use super::plugin::Records;
@@ -77,13 +77,13 @@ impl Group {
 
     /// A worker with a `WebhookSource` on these ledgers, which has read its topics.
     pub(crate) async fn subscribing(&self, subscriptions: SubscriptionParts) -> Worker {
-        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
+        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookPlugin { providers: Providers::new([]) });
         self.start(&self.kafka, vec![webhooks], Some(subscriptions), None).await.caught_up().await
     }
 
     /// A worker with a `WebhookSource` and these runs, which has read its topics.
     pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn RunStore>) -> Worker {
-        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
+        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookPlugin { providers: Providers::new([]) });
         self.start(&self.kafka, vec![webhooks], None, Some(snapshots)).await.caught_up().await
     }
 
@@ -101,7 +101,7 @@ impl Group {
     ) -> Worker {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
-        let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
+        let state = StateTables::follow(kafka, &self.topics, &partitions).await.unwrap();
         let config_writer = ConfigWriter::new(kafka, state.configs.clone(), state.offsets.topic_partitions());
         let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -130,8 +130,12 @@ impl Group {
         let cancelled = cancel.clone();
         tokio::spawn(async move { follower.follow_loggers(cancelled).await });
         let security = Security::new(&open()).unwrap();
-        let options =
-            Options { tls: None, connections: 64, handshake: Duration::from_secs(5), ..Options::default() };
+        let options = ServerOptions {
+            tls: None,
+            connections: 64,
+            handshake: Duration::from_secs(5),
+            ..ServerOptions::default()
+        };
         let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
         // Long, since tests that measure a change have their own limits.
         let client = Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
@@ -151,7 +155,7 @@ impl Group {
 /// A worker and a client for it.
 pub(crate) struct Worker {
     pub(crate) herder: Herder,
-    pub(crate) state: State,
+    pub(crate) state: StateTables,
     pub(crate) config_writer: ConfigWriter,
     pub(crate) statuses: StatusWriter,
     pub(crate) url: String,

@@ -4,10 +4,11 @@ use simulator::{control, knobs::ExpiredToken};
 
 use super::{
     Answer, Client, KEY, RESOURCES,
+    gateway::by_gateway,
     lists::CUSTOMERS,
     pass,
     reads::{COMPANIES, PAYROLL, by_api, resource},
-    segment, start,
+    segment, start, started,
 };
 
 crate::tests! {
@@ -18,21 +19,12 @@ crate::tests! {
     plain no_request_makes_it_fail;
 }
 
-/// Asserts an error with the gateway's body: `statusCode` and `message`.
-#[track_caller]
-fn by_gateway(answer: &Answer, status: u16, says: &str) {
-    assert_eq!(answer.status, status, "{answer:?}");
-    let body = answer.json();
-    assert_eq!(body["statusCode"], status, "{answer:?}");
-    assert!(body["message"].as_str().unwrap().contains(says), "{answer:?}");
-}
-
 async fn the_first_thing_that_is_missing_decides() {
     const HOOKS: &str = "/accounting-core/api/activities/prorates/webhooks/events";
     const IMPORT: &str = "/accounting-import/api/integrationFiles/a";
     const INV: &str = "/invoicing/api/webhooks";
     const LOGIN: &str = "/invoicing/api/users/login";
-    let simulator = start(|settings| settings.knobs.invoicing.version_required = true).await;
+    let simulator = start(|_| {}).await;
     let token = |scopes: &[&str]| format!("Bearer {}", simulator.provider().identity.grant(scopes).0);
     let accounting = token(&["SVC.ES.NEWPOL.ACC.API"]);
     let core = token(&["SVC.ES.NEWPOL.COR.API"]);
@@ -40,22 +32,18 @@ async fn the_first_thing_that_is_missing_decides() {
     let hooks = token(&["SVC.ES.Webhooks"]);
     let webhooks = token(&["SVC.ES.NEWPOL.COR.API", "SVC.ES.Webhooks"]);
     let invoicing = super::invoicing::chosen(&simulator, 0).await.authorization.unwrap();
+    simulator.provider().turn(|knobs| knobs.invoicing.version_required = true);
     let (basic, lower) = (accounting.replace("Bearer", "Basic"), accounting.replace("Bearer", "bearer"));
     let bare = accounting.replace("Bearer ", "");
     let json = "application/json";
     let no_key = "Access denied due to missing subscription key. Make sure to include";
+    let bad_key = "Access denied due to invalid subscription key.";
     let denied = "Authorization has been denied";
 
     // Key, Authorization, Content-Type, Api-Version; status and message. Errors about the key have the gateway's body.
     let table: &[(&str, &str, [&str; 4], u16, &str)] = &[
         ("GET", COMPANIES, ["", "", "", ""], 401, no_key),
-        (
-            "GET",
-            COMPANIES,
-            ["other", &accounting, "", ""],
-            401,
-            "Access denied due to invalid subscription key.",
-        ),
+        ("GET", COMPANIES, ["other", &accounting, "", ""], 401, bad_key),
         ("GET", COMPANIES, [KEY, "", "", ""], 401, denied),
         ("GET", COMPANIES, [KEY, &basic, "", ""], 401, denied),
         ("GET", COMPANIES, [KEY, &bare, "", ""], 401, denied),
@@ -74,9 +62,18 @@ async fn the_first_thing_that_is_missing_decides() {
         ("GET", HOOKS, [KEY, &webhooks, json, ""], 400, "webhooks are managed with context none"),
         ("GET", INV, [KEY, "", json, "2.0"], 401, denied),
         ("GET", INV, [KEY, &invoicing, "", ""], 415, "Content-Type"),
+        ("GET", INV, ["", &invoicing, json, "2.0"], 401, no_key),
+        ("GET", INV, ["other", &invoicing, json, "2.0"], 401, bad_key),
         ("GET", INV, [KEY, &invoicing, json, ""], 400, "Api-Version"),
+        ("GET", INV, [KEY, &invoicing, json, "1.0"], 400, "Api-Version"),
+        ("GET", INV, [KEY, &invoicing, json, "2"], 400, "Api-Version"),
+        ("GET", INV, [KEY, &invoicing, json, "2.0"], 200, ""),
         ("POST", LOGIN, ["", "", json, "2.0"], 401, no_key),
+        ("POST", LOGIN, ["other", "", json, "2.0"], 401, bad_key),
         ("POST", LOGIN, [KEY, "", json, ""], 400, "Api-Version"),
+        ("POST", LOGIN, [KEY, "", json, "1.0"], 400, "Api-Version"),
+        ("POST", LOGIN, [KEY, "", json, "2"], 400, "Api-Version"),
+        ("POST", LOGIN, [KEY, "", json, "2.0"], 400, "body: no JSON"),
         ("GET", COMPANIES, [KEY, &accounting, json, ""], 200, ""),
         ("GET", COMPANIES, [KEY, &lower, json, ""], 200, ""),
         ("GET", COMPANIES, [KEY, &accounting, "Application/JSON; charset=utf-8", ""], 200, ""),
@@ -91,7 +88,7 @@ async fn the_first_thing_that_is_missing_decides() {
         let answer = Answer::read(request.send().await.unwrap()).await.unwrap();
 
         if message.starts_with("Access") {
-            by_gateway(&answer, *status, message);
+            by_gateway(&answer, *status, None, message);
         } else if *status == 200 {
             assert_eq!(answer.status, 200, "{method} {path} {headers:?}");
         } else {
@@ -102,8 +99,7 @@ async fn the_first_thing_that_is_missing_decides() {
 }
 
 async fn an_expired_token_is_answered_401_or_500() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
 
     pass(&simulator, 3_599);
     assert_eq!(client.get(COMPANIES).await.status, 200);
@@ -117,8 +113,7 @@ async fn an_expired_token_is_answered_401_or_500() {
 }
 
 async fn what_the_gateway_does_not_know_gets_its_404() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (_simulator, client) = started(Client::accounting, |_| {}).await;
 
     for path in [
         "/",
@@ -129,18 +124,17 @@ async fn what_the_gateway_does_not_know_gets_its_404() {
         "/accounting/api/nothing/1",
         "/payroll/api/x",
     ] {
-        by_gateway(&client.get(path).await, 404, "not found");
+        by_gateway(&client.get(path).await, 404, None, "not found");
     }
     // Lists and methods that the document does not have.
     for path in ["/accounting/api/suppliers", "/accounting-core/api/persons", "/payroll/api/companies/1"] {
-        by_gateway(&client.get(path).await, 404, "not found");
+        by_gateway(&client.get(path).await, 404, None, "not found");
     }
-    by_gateway(&client.delete(COMPANIES).await, 404, "not found");
+    by_gateway(&client.delete(COMPANIES).await, 404, None, "not found");
 }
 
 async fn a_path_by_id_can_be_unknown_to_the_gateway() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
 
     for (name, prefix) in RESOURCES {
         simulator.provider().turn(|knobs| knobs.gateway.unknown_paths = [resource(name)].into());
@@ -156,7 +150,7 @@ async fn a_path_by_id_can_be_unknown_to_the_gateway() {
                 "{other} while {name} is unknown"
             );
             if name == other {
-                by_gateway(&answer, 404, "not found");
+                by_gateway(&answer, 404, None, "not found");
             }
         }
         if prefix == CUSTOMERS {
@@ -167,8 +161,7 @@ async fn a_path_by_id_can_be_unknown_to_the_gateway() {
 }
 
 async fn no_request_makes_it_fail() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (_simulator, client) = started(Client::accounting, |_| {}).await;
     let company = client.company(&client.companies().await[0]);
     let long = "x".repeat(4_000);
 

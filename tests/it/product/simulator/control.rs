@@ -4,12 +4,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::knobs::{Knobs, Latency, ReceiverUrls};
 
-use super::{Answer, Client, pass, start};
+use super::{Answer, Client, pass, start, started};
 
 crate::tests! {
     plain every_route_refuses_bad_input;
     plain knobs_are_read_replaced_patched_and_set_back;
-    plain a_wrong_patch_changes_no_knob;
     plain every_knob_survives_a_round_trip;
     plain a_patch_leads_from_any_latency_to_any_other;
     plain faults_that_are_named_count_from_zero_again;
@@ -37,8 +36,7 @@ async fn truth(client: &Client, what: &str) -> Vec<Value> {
 }
 
 async fn every_route_refuses_bad_input() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (simulator, client) = started(Client::bare, |_| {}).await;
 
     for (method, path, body, status) in [
         ("PUT", "/knobs", "", 400),
@@ -80,13 +78,20 @@ async fn every_route_refuses_bad_input() {
             assert!(message.is_some_and(|message| !message.is_empty()), "{method} {path} {body}: {answer:?}");
         }
     }
+    for (wrong, named) in [
+        (r#"{"changesPerSecond":5,"reads":{"maxPageSize":"seven"}}"#, "seven"),
+        (r#"{"changesPerSecond":5,"reads":{"replicaShare":7}}"#, "reads.replicaShare = 7:"),
+    ] {
+        let refused = call(&client, "PATCH", "/knobs", wrong).await;
+        let message = refused.json()["message"].to_string();
+        assert!(refused.status == 400 && message.contains(named), "{refused:?}");
+    }
     assert_eq!(done(&client, "GET", "", Value::Null).await["changes"], 0, "a refused call changed the world");
     assert_eq!(*simulator.provider().knobs(), Knobs::default());
 }
 
 async fn knobs_are_read_replaced_patched_and_set_back() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (simulator, client) = started(Client::bare, |_| {}).await;
     let defaults = serde_json::to_value(Knobs::default()).unwrap();
 
     assert_eq!(done(&client, "GET", "/knobs", Value::Null).await, defaults);
@@ -101,25 +106,8 @@ async fn knobs_are_read_replaced_patched_and_set_back() {
     assert_eq!(done(&client, "PUT", "/knobs", json!({})).await, defaults);
 }
 
-async fn a_wrong_patch_changes_no_knob() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
-
-    for (wrong, named) in [
-        (r#"{"changesPerSecond":5,"reads":{"maxPageSize":"seven"}}"#, "seven"),
-        (r#"{"changesPerSecond":5,"reads":{"replicaShare":7}}"#, "reads.replicaShare = 7:"),
-    ] {
-        let refused = call(&client, "PATCH", "/knobs", wrong).await;
-
-        assert_eq!(refused.status, 400);
-        assert!(refused.json()["message"].as_str().unwrap().contains(named), "{refused:?}");
-        assert_eq!(*simulator.provider().knobs(), Knobs::default());
-    }
-}
-
 async fn every_knob_survives_a_round_trip() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (_simulator, client) = started(Client::bare, |_| {}).await;
     let changed = json!({
         "changesPerSecond": 0.0,
         "identity": { "refresh": "sliding", "pkce": "required", "badClient": "unauthorizedClient", "latency": { "kind": "fixed", "milliseconds": 3.0 } },
@@ -148,8 +136,7 @@ async fn every_knob_survives_a_round_trip() {
 }
 
 async fn a_patch_leads_from_any_latency_to_any_other() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (simulator, client) = started(Client::bare, |_| {}).await;
     let kinds = [
         (json!({ "kind": "none" }), Latency::None),
         (json!({ "kind": "fixed", "milliseconds": 3.5 }), Latency::Fixed { milliseconds: 3.5 }),
@@ -168,8 +155,7 @@ async fn a_patch_leads_from_any_latency_to_any_other() {
 }
 
 async fn faults_that_are_named_count_from_zero_again() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (simulator, client) = started(Client::bare, |_| {}).await;
     let api = Client::accounting(&simulator);
     let faults = json!({ "faults": [{ "effect": { "status": 500 }, "times": 1 }] });
     let mut found = Vec::new();
@@ -194,8 +180,7 @@ async fn faults_that_are_named_count_from_zero_again() {
 }
 
 async fn the_clock_is_read_moved_and_skewed() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (_simulator, client) = started(Client::bare, |_| {}).await;
     let now =
         async |method, body| done(&client, method, "/clock", body).await["now"].as_str().unwrap().to_owned();
 
@@ -207,8 +192,7 @@ async fn the_clock_is_read_moved_and_skewed() {
 }
 
 async fn steps_of_the_world_are_counted() {
-    let simulator = start(|_| {}).await;
-    let client = Client::bare(&simulator);
+    let (_simulator, client) = started(Client::bare, |_| {}).await;
 
     assert_eq!(done(&client, "POST", "/step", json!({ "changes": 0 })).await["changes"], 0);
     assert_eq!(done(&client, "POST", "/step", json!({ "changes": 30 })).await["changes"], 30);
@@ -260,12 +244,11 @@ async fn truth_has_requests_deliveries_tokens_webhooks_and_hooks() {
 }
 
 async fn control_needs_no_key_and_is_not_in_the_journal() {
-    let simulator = start(|settings| {
+    let (simulator, client) = started(Client::bare, |settings| {
         let drop = super::gateway::rule(simulator::knobs::Effect::Drop);
         settings.knobs.faults = vec![drop];
     })
     .await;
-    let client = Client::bare(&simulator);
 
     for path in ["", "/knobs", "/clock", "/truth/records/companies"] {
         assert_eq!(call(&client, "GET", path, "").await.status, 200, "{path}");

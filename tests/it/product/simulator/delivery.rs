@@ -27,9 +27,7 @@ crate::tests! {
 }
 
 async fn events_of_one_company_come_in_order() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, mut receiver, _) = Stage::subscribed().await;
     let companies = stage.companies();
 
     // Sent all at once, so that only their order keeps them apart.
@@ -79,9 +77,7 @@ async fn companies_do_not_wait_for_each_other() {
 }
 
 async fn duplicated_events_come_twice_byte_for_byte() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, mut receiver, _) = Stage::subscribed().await;
     stage.turn(|knobs| knobs.delivery.duplicate = 1.0);
 
     let first = stage.happen("customers", "updated");
@@ -132,8 +128,8 @@ async fn the_seed_decides_which_events_are_reordered() {
 }
 
 async fn a_delay_applies_to_events_and_not_to_the_acknowledge() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|knobs| knobs.delivery.delay = Latency::Fixed { milliseconds: 120_000.0 }).await;
+    let (stage, mut receiver) =
+        Stage::accepting(|knobs| knobs.delivery.delay = Latency::Fixed { milliseconds: 120_000.0 }).await;
     stage.active(CUSTOMERS, &mut receiver).await;
     stage.turn(|knobs| knobs.delivery.delay = Latency::Uniform { from: 60.0, to: 90.0 });
 
@@ -145,9 +141,7 @@ async fn a_delay_applies_to_events_and_not_to_the_acknowledge() {
 }
 
 async fn the_journal_has_the_events_that_were_lost() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, mut receiver, id) = Stage::subscribed().await;
     stage.turn(|knobs| knobs.delivery.lose = 0.5);
 
     for _ in 0..30 {

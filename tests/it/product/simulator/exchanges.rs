@@ -11,7 +11,7 @@ use simulator::{
 use super::{
     ACCOUNTING_SCOPES, Client,
     identity::{TOKEN, code, exchange, exchange_of, log_in, login_client, refresh, with},
-    pass, start,
+    pass, start, started,
 };
 
 crate::tests! {
@@ -31,8 +31,7 @@ async fn refreshed(client: &Client, token: &str) -> String {
 }
 
 async fn every_presentation_of_a_token_is_in_the_journal() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (simulator, client) = started(login_client, |_| {}).await;
     let code = code(&client, &ACCOUNTING_SCOPES).await;
     let first = exchange(&client, &code).await.unwrap().ok()["refresh_token"].as_str().unwrap().to_owned();
     exchange(&client, &code).await.unwrap();
@@ -56,8 +55,8 @@ async fn every_presentation_of_a_token_is_in_the_journal() {
 }
 
 async fn the_journal_has_the_reason_of_every_refusal() {
-    let simulator = start(|settings| settings.knobs.identity.rotate_absolute = false).await;
-    let client = login_client(&simulator);
+    let (simulator, client) =
+        started(login_client, |settings| settings.knobs.identity.rotate_absolute = false).await;
     let login = log_in(&client, &ACCOUNTING_SCOPES).await;
     let token = login["refresh_token"].as_str().unwrap();
     let (open, late) = (code(&client, &ACCOUNTING_SCOPES).await, code(&client, &ACCOUNTING_SCOPES).await);

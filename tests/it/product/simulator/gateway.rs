@@ -7,7 +7,7 @@ use serde_json::json;
 use simulator::{
     Simulator,
     clock::SECOND,
-    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, RetryHint, Status, Target},
+    knobs::{Effect, Fault, FaultTarget, HttpStatus, Latency, Rate, ReceiverUrls, RetryHint},
     settings::Tls,
 };
 
@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Answer, Client, KEY, pass, start};
+use super::{Answer, Client, KEY, pass, start, started};
 
 crate::tests! {
     plain a_throttled_request_has_the_retry_hint_of_its_rule;
@@ -43,7 +43,7 @@ crate::tests! {
 const COMPANIES: &str = "/accounting/api/companies";
 
 pub(super) fn rule(effect: Effect) -> Fault {
-    Fault { on: Target::default(), effect, share: 1.0, times: None, skip: 0 }
+    Fault { on: FaultTarget::default(), effect, share: 1.0, times: None, skip: 0 }
 }
 
 fn faults(simulator: &Simulator, faults: Vec<Fault>) {
@@ -58,36 +58,39 @@ async fn statuses(client: &Client, path: &str, count: usize) -> Vec<u16> {
     found
 }
 
+/// Asserts an error with the gateway's body, this `Retry-After`, and this part of a message.
+#[track_caller]
+pub(super) fn by_gateway(answer: &Answer, status: u16, retry_after: Option<&str>, message: &str) {
+    assert_eq!((answer.status, answer.header("retry-after")), (status, retry_after), "{answer:?}");
+    let body = answer.json();
+    assert_eq!(body["statusCode"], status, "{answer:?}");
+    assert!(body["message"].as_str().unwrap().contains(message), "{answer:?}");
+}
+
 async fn a_throttled_request_has_the_retry_hint_of_its_rule() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
 
     for (hint, header, message) in [
-        (RetryHint::Both, true, true),
-        (RetryHint::RetryAfter, true, false),
-        (RetryHint::Message, false, true),
-        (RetryHint::Nothing, false, false),
+        (RetryHint::Both, Some("17"), "in 17 seconds"),
+        (RetryHint::RetryAfter, Some("17"), ""),
+        (RetryHint::Message, None, "in 17 seconds"),
+        (RetryHint::Nothing, None, ""),
     ] {
         faults(&simulator, vec![rule(Effect::Throttle { seconds: 17, tells: hint })]);
         let answer = client.get(COMPANIES).await;
 
-        assert_eq!(answer.status, 429, "{hint:?}");
-        assert_eq!(answer.header("retry-after"), header.then_some("17"), "{hint:?}");
-        let body = answer.json();
-        assert_eq!(body["statusCode"], 429, "{hint:?}");
-        let text = body["message"].as_str().unwrap();
-        assert_eq!(text.contains("in 17 seconds"), message, "{hint:?}: {text}");
-        assert!(message || !text.bytes().any(|byte| byte.is_ascii_digit()), "{hint:?}: {text}");
+        by_gateway(&answer, 429, header, message);
+        let has_digits = answer.json()["message"].as_str().unwrap().bytes().any(|byte| byte.is_ascii_digit());
+        assert_eq!(has_digits, !message.is_empty(), "{hint:?}: {answer:?}");
     }
 }
 
 async fn a_rate_limits_requests_per_window_and_key() {
-    let simulator = start(|settings| {
+    let (simulator, client) = started(Client::accounting, |settings| {
         settings.subscription_keys = vec![KEY.to_owned(), "another".to_owned()];
         settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: RetryHint::Both });
     })
     .await;
-    let client = Client::accounting(&simulator);
     let other = Client { key: Some("another".to_owned()), ..client.clone() };
 
     assert_eq!(statuses(&client, COMPANIES, 5).await, [200, 200, 200, 429, 429]);
@@ -103,11 +106,10 @@ async fn a_rate_limits_requests_per_window_and_key() {
 }
 
 async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
-    let simulator = start(|settings| {
+    let (simulator, client) = started(Client::accounting, |settings| {
         settings.knobs.gateway.quota = Some(Rate { requests: 2, seconds: 3_600.0, tells: RetryHint::Both });
     })
     .await;
-    let client = Client::accounting(&simulator);
 
     assert_eq!(statuses(&client, COMPANIES, 2).await, [200, 200]);
     let counted = client.get(COMPANIES).await;
@@ -118,23 +120,19 @@ async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
     let ruled = client.get(COMPANIES).await;
 
     for answer in [counted, ruled] {
-        assert_eq!((answer.status, answer.header("retry-after")), (403, Some("3600")), "{answer:?}");
-        let body = answer.json();
-        assert_eq!(body["statusCode"], 403);
-        assert!(body["message"].as_str().unwrap().contains("quota"), "{body}");
+        by_gateway(&answer, 403, Some("3600"), "quota");
     }
 }
 
 async fn statuses_have_the_body_of_gateway_or_api() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
 
     for (effect, status, member) in [
-        (Effect::Status(Status::new(422).unwrap()), 422, "httpCode"),
-        (Effect::Status(Status::SERVER_ERROR), 500, "httpCode"),
-        (Effect::Status(Status::new(502).unwrap()), 502, "statusCode"),
-        (Effect::Status(Status::new(503).unwrap()), 503, "statusCode"),
-        (Effect::Status(Status::new(504).unwrap()), 504, "statusCode"),
+        (Effect::Status(HttpStatus::new(422).unwrap()), 422, "httpCode"),
+        (Effect::Status(HttpStatus::SERVER_ERROR), 500, "httpCode"),
+        (Effect::Status(HttpStatus::new(502).unwrap()), 502, "statusCode"),
+        (Effect::Status(HttpStatus::new(503).unwrap()), 503, "statusCode"),
+        (Effect::Status(HttpStatus::new(504).unwrap()), 504, "statusCode"),
         (Effect::UnknownPath, 404, "statusCode"),
     ] {
         faults(&simulator, vec![rule(effect.clone())]);
@@ -146,8 +144,7 @@ async fn statuses_have_the_body_of_gateway_or_api() {
 }
 
 async fn a_truncated_answer_is_shorter_than_it_announced() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let whole = client.get(COMPANIES).await.body;
     faults(&simulator, vec![rule(Effect::Truncate)]);
 
@@ -170,8 +167,7 @@ async fn a_truncated_answer_is_shorter_than_it_announced() {
 }
 
 async fn each_effect_changes_its_part_of_the_answer() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let right = client.get(COMPANIES).await;
     let rows = right.rows();
     let total = |answer: &Answer| answer.header("x-pagination").map(|text| text.contains("\"totalCount\":6"));
@@ -239,7 +235,7 @@ async fn a_status_without_a_body_has_no_length() {
     let simulator = start(|_| {}).await;
 
     for status in [204, 304] {
-        faults(&simulator, vec![rule(Effect::Status(Status::new(status).unwrap()))]);
+        faults(&simulator, vec![rule(Effect::Status(HttpStatus::new(status).unwrap()))]);
         let mut stream = TcpStream::connect(simulator.address()).await.unwrap();
         let request = format!("GET {COMPANIES} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -266,9 +262,8 @@ async fn a_body_may_have_a_mebibyte() {
 }
 
 async fn a_delayed_request_meets_the_knobs_that_hold_when_it_resumes() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
-    let second = Fault { times: Some(1), skip: 1, ..rule(Effect::Status(Status::SERVER_ERROR)) };
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
+    let second = Fault { times: Some(1), skip: 1, ..rule(Effect::Status(HttpStatus::SERVER_ERROR)) };
     let once = Some(Rate { requests: 1, seconds: 60.0, tells: RetryHint::Both });
 
     for (fault, rate, expected) in [(Some(second), None, (200, 500)), (None, once, (200, 429))] {
@@ -314,8 +309,7 @@ async fn a_lost_answer_leaves_the_work_done() {
 }
 
 async fn answers_take_as_long_as_their_latency_says() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let took = async || {
         let began = Instant::now();
         assert_eq!(client.get(COMPANIES).await.status, 200);
@@ -335,12 +329,11 @@ async fn answers_take_as_long_as_their_latency_says() {
 }
 
 async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let throttle = Effect::Throttle { seconds: 1, tells: RetryHint::Both };
     let rules = vec![
         Fault { skip: 1, times: Some(2), ..rule(throttle) },
-        Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
+        Fault { times: Some(2), ..rule(Effect::Status(HttpStatus::SERVER_ERROR)) },
     ];
 
     for _ in 0..2 {
@@ -351,8 +344,7 @@ async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
 }
 
 async fn a_rule_hits_only_what_its_target_names() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let companies = client.companies().await;
     let [first, second] = [0, 1].map(|number: usize| client.company(&companies[number]));
     const CUSTOMERS: &str = "/accounting/api/customers";
@@ -360,17 +352,23 @@ async fn a_rule_hits_only_what_its_target_names() {
 
     // The companies, both companies' customers, page 2 of the first's, another method.
     for (target, hit) in [
-        (Target::default(), [true; 5]),
-        (Target { path: text(CUSTOMERS), ..Target::default() }, [false, true, true, true, true]),
-        (Target { company: text(&companies[0]), ..Target::default() }, [false, true, false, true, true]),
-        (Target { page: Some(2), ..Target::default() }, [false, false, false, true, false]),
-        (Target { method: text("PUT"), ..Target::default() }, [false, false, false, false, true]),
-        (Target { ending: text("companies"), ..Target::default() }, [true, false, false, false, false]),
-        (Target { path: text(CUSTOMERS), method: text("DELETE"), ..Target::default() }, [false; 5]),
+        (FaultTarget::default(), [true; 5]),
+        (FaultTarget { path: text(CUSTOMERS), ..FaultTarget::default() }, [false, true, true, true, true]),
+        (
+            FaultTarget { company: text(&companies[0]), ..FaultTarget::default() },
+            [false, true, false, true, true],
+        ),
+        (FaultTarget { page: Some(2), ..FaultTarget::default() }, [false, false, false, true, false]),
+        (FaultTarget { method: text("PUT"), ..FaultTarget::default() }, [false, false, false, false, true]),
+        (
+            FaultTarget { ending: text("companies"), ..FaultTarget::default() },
+            [true, false, false, false, false],
+        ),
+        (FaultTarget { path: text(CUSTOMERS), method: text("DELETE"), ..FaultTarget::default() }, [false; 5]),
     ] {
         faults(
             &simulator,
-            vec![Fault { on: target.clone(), ..rule(Effect::Status(Status::new(418).unwrap())) }],
+            vec![Fault { on: target.clone(), ..rule(Effect::Status(HttpStatus::new(418).unwrap())) }],
         );
         let found = [
             client.get(COMPANIES).await,
@@ -387,9 +385,8 @@ async fn a_rule_hits_only_what_its_target_names() {
 async fn a_share_of_requests_is_hit_and_the_same_ones_again() {
     let mut runs = Vec::new();
     for seed in [5, 5, 6] {
-        let simulator = start(|settings| settings.world.seed = seed).await;
-        let client = Client::accounting(&simulator);
-        faults(&simulator, vec![Fault { share: 0.5, ..rule(Effect::Status(Status::SERVER_ERROR)) }]);
+        let (simulator, client) = started(Client::accounting, |settings| settings.world.seed = seed).await;
+        faults(&simulator, vec![Fault { share: 0.5, ..rule(Effect::Status(HttpStatus::SERVER_ERROR)) }]);
         runs.push(statuses(&client, COMPANIES, 40).await);
     }
 
@@ -400,8 +397,7 @@ async fn a_share_of_requests_is_hit_and_the_same_ones_again() {
 }
 
 async fn the_date_header_follows_the_provider_s_clock() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
 
     for (skew, date) in [
         (0, "Sun, 15 Nov 2026 12:00:00 GMT"),
@@ -433,8 +429,7 @@ async fn the_date_header_follows_the_provider_s_clock() {
 }
 
 async fn tls_is_trusted_by_its_certificate_alone_and_speaks_http_2() {
-    let simulator = start(|settings| settings.tls = Tls::Generated).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |settings| settings.tls = Tls::Generated).await;
     assert_eq!((simulator.base_url().scheme(), simulator.auth_url().scheme()), ("https", "https"));
 
     for base in [simulator.base_url(), simulator.auth_url()] {
@@ -462,8 +457,7 @@ async fn tls_is_trusted_by_its_certificate_alone_and_speaks_http_2() {
 }
 
 async fn faults_happen_over_http_2_too() {
-    let simulator = start(|settings| settings.tls = Tls::Generated).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |settings| settings.tls = Tls::Generated).await;
     assert_eq!(client.get(COMPANIES).await.version, reqwest::Version::HTTP_2);
 
     for effect in [Effect::Drop, Effect::LoseAnswer, Effect::Truncate] {
@@ -477,8 +471,7 @@ async fn faults_happen_over_http_2_too() {
 }
 
 async fn the_journal_has_every_request_with_its_status_and_fault() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let company = client.companies().await.swap_remove(0);
     faults(&simulator, vec![Fault { skip: 1, times: Some(1), ..rule(Effect::Drop) }]);
     let path = "/accounting/api/customers?pageNumber=1&pageSize=2";

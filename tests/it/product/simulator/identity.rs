@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use simulator::{Simulator, knobs::Pkce};
 use url::{Url, form_urlencoded};
 
-use super::{ACCOUNTING_SCOPES, Answer, Client, PAYROLL_SCOPES, pass, start};
+use super::{ACCOUNTING_SCOPES, Answer, Client, PAYROLL_SCOPES, pass, started};
 
 crate::tests! {
     plain the_login_page_has_one_button_that_grants_a_code;
@@ -81,18 +81,22 @@ fn named<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
     query.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
 }
 
+/// The same with `auto`, which presses the button of the page.
+async fn press(client: &Client, mut parameters: Vec<(&str, &str)>) -> Answer {
+    parameters.push(("auto", ""));
+    authorize(client, &parameters).await
+}
+
 /// Logs in with `auto` and returns the code.
 pub(super) async fn code(client: &Client, scopes: &[&str]) -> String {
     let scope = scopes.join(" ");
-    let mut parameters = request(&scope);
-    parameters.push(("auto", ""));
-    let (_, query) = callback(&authorize(client, &parameters).await);
+    let (_, query) = callback(&press(client, request(&scope)).await);
     named(&query, "code").unwrap_or_else(|| panic!("no code in {query:?}")).to_owned()
 }
 
 /// `id_token` of a callback.
 pub(super) async fn callback_token(client: &Client) -> Option<String> {
-    let (_, query) = callback(&authorize(client, &[&request("openid")[..], &[("auto", "")]].concat()).await);
+    let (_, query) = callback(&press(client, request("openid")).await);
     named(&query, "id_token").map(str::to_owned)
 }
 
@@ -130,8 +134,7 @@ pub(super) fn login_client(simulator: &Simulator) -> Client {
 }
 
 async fn the_login_page_has_one_button_that_grants_a_code() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (_simulator, client) = started(login_client, |_| {}).await;
     let scope = ACCOUNTING_SCOPES.join(" ");
 
     let page = authorize(&client, &request(&scope)).await;
@@ -159,14 +162,11 @@ async fn the_login_page_has_one_button_that_grants_a_code() {
 }
 
 async fn auto_logs_in_without_a_page_and_returns_the_state_unchanged() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (_simulator, client) = started(login_client, |_| {}).await;
 
     for state in [STATE, "a b+c&d=é\"%41", "?#/"] {
         let scope = PAYROLL_SCOPES.join(" ");
-        let mut parameters = with(request(&scope), "state", Some(state));
-        parameters.push(("auto", ""));
-        let (address, query) = callback(&authorize(&client, &parameters).await);
+        let (address, query) = callback(&press(&client, with(request(&scope), "state", Some(state))).await);
 
         assert_eq!(address, REDIRECT);
         assert_eq!(named(&query, "state"), Some(state), "{query:?}");
@@ -176,8 +176,7 @@ async fn auto_logs_in_without_a_page_and_returns_the_state_unchanged() {
 }
 
 async fn a_wrong_authorization_request_is_refused() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (_simulator, client) = started(login_client, |_| {}).await;
 
     // Without a valid client and address, nothing is redirected.
     for (name, value) in [
@@ -213,8 +212,7 @@ async fn a_wrong_authorization_request_is_refused() {
 }
 
 async fn redirect_addresses_are_https_or_localhost() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (_simulator, client) = started(login_client, |_| {}).await;
 
     for (address, status) in [
         ("https://client.example/callback", 302),
@@ -230,22 +228,19 @@ async fn redirect_addresses_are_https_or_localhost() {
         ("http://localhost.evil.example:80/callback", 400),
         ("not an address", 400),
     ] {
-        let mut parameters = with(request("openid"), "redirect_uri", Some(address));
-        parameters.push(("auto", ""));
-        let answer = authorize(&client, &parameters).await;
+        let answer = press(&client, with(request("openid"), "redirect_uri", Some(address))).await;
 
         assert_eq!(answer.status, status, "{address}: {answer:?}");
     }
 }
 
 async fn a_refused_login_carries_an_error_instead_of_a_code() {
-    let simulator =
-        start(|settings| settings.knobs.identity.refuse_login = Some("no licence".to_owned())).await;
-    let client = login_client(&simulator);
-    let mut parameters = request("openid");
-    parameters.push(("auto", ""));
+    let (_simulator, client) = started(login_client, |settings| {
+        settings.knobs.identity.refuse_login = Some("no licence".to_owned())
+    })
+    .await;
 
-    let (_, query) = callback(&authorize(&client, &parameters).await);
+    let (_, query) = callback(&press(&client, request("openid")).await);
 
     assert_eq!(named(&query, "error"), Some("access_denied"), "{query:?}");
     assert_eq!(named(&query, "error_description"), Some("no licence"));
@@ -253,8 +248,7 @@ async fn a_refused_login_carries_an_error_instead_of_a_code() {
 }
 
 async fn a_code_becomes_the_five_documented_fields() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (_simulator, client) = started(login_client, |_| {}).await;
 
     for scopes in [&ACCOUNTING_SCOPES[..], &PAYROLL_SCOPES] {
         let answer = exchange(&client, &code(&client, scopes).await).await.unwrap();
@@ -274,8 +268,7 @@ async fn a_code_becomes_the_five_documented_fields() {
 }
 
 async fn each_field_of_the_code_exchange_is_checked() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (_simulator, client) = started(login_client, |_| {}).await;
 
     for (name, value, error) in [
         ("client_id", None, "invalid_client"),
@@ -302,8 +295,7 @@ async fn each_field_of_the_code_exchange_is_checked() {
 }
 
 async fn a_code_is_good_for_five_minutes() {
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (simulator, client) = started(login_client, |_| {}).await;
     let codes = [code(&client, &ACCOUNTING_SCOPES).await, code(&client, &ACCOUNTING_SCOPES).await];
 
     pass(&simulator, 299);
@@ -315,8 +307,7 @@ async fn a_code_is_good_for_five_minutes() {
 
 async fn a_verifier_is_refused_allowed_or_required_as_the_knob_says() {
     const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
+    let (simulator, client) = started(login_client, |_| {}).await;
     let challenge = super::tokens::base64_url(&Sha256::digest(VERIFIER));
 
     for (knob, challenged, verifier, error) in [
@@ -329,11 +320,10 @@ async fn a_verifier_is_refused_allowed_or_required_as_the_knob_says() {
     ] {
         simulator.provider().turn(|knobs| knobs.identity.pkce = knob);
         let mut parameters = request("openid");
-        parameters.push(("auto", ""));
         if challenged {
             parameters.extend([("code_challenge", &*challenge), ("code_challenge_method", "S256")]);
         }
-        let (_, query) = callback(&authorize(&client, &parameters).await);
+        let (_, query) = callback(&press(&client, parameters).await);
         let code = named(&query, "code").unwrap_or_else(|| panic!("{knob:?}: {query:?}"));
 
         let answer = client.form(TOKEN, &with(exchange_of(code), "code_verifier", verifier)).await.unwrap();
@@ -343,6 +333,6 @@ async fn a_verifier_is_refused_allowed_or_required_as_the_knob_says() {
             Some(error) => refused(&answer, 400, error),
         }
     }
-    let (_, query) = callback(&authorize(&client, &[&request("openid")[..], &[("auto", "")]].concat()).await);
+    let (_, query) = callback(&press(&client, request("openid")).await);
     assert_eq!(named(&query, "error"), Some("invalid_request"), "a challenge is required: {query:?}");
 }

@@ -6,7 +6,7 @@ use simulator::{
     knobs::{EmptyList, OverMax, PayrollTotal},
 };
 
-use super::{Client, ids, reads::by_api, segment, start};
+use super::{Client, ids, reads::by_api, segment, started};
 
 crate::tests! {
     plain pages_count_from_one_and_together_are_the_list;
@@ -28,11 +28,10 @@ pub(super) const PAYROLL: &str = "/payroll/api/companies";
 
 /// A simulator with one company, and a client for that company.
 pub(super) async fn one_company(customers: u32) -> (Simulator, Client) {
-    let simulator = start(|settings| {
+    let (simulator, client) = started(Client::accounting, |settings| {
         (settings.world.companies, settings.world.customers) = (1, customers);
     })
     .await;
-    let client = Client::accounting(&simulator);
     let company = client.companies().await.swap_remove(0);
     (simulator, client.company(&company))
 }
@@ -138,8 +137,8 @@ async fn filtered(client: &Client, filter: &str, order: &str) -> super::Answer {
 }
 
 async fn a_payroll_filter_passes_what_it_says_and_nothing_else() {
-    let simulator = start(|settings| settings.world.payroll_companies = 40).await;
-    let client = Client::payroll(&simulator);
+    let (_simulator, client) =
+        started(Client::payroll, |settings| settings.world.payroll_companies = 40).await;
     let all = client.get(&format!("{PAYROLL}?pageNumber=1&pageSize=100")).await.rows();
     let (code, updated) = (all[7]["companyCode"].as_u64().unwrap(), all[7]["lastUpdate"].as_str().unwrap());
     let day = &updated[..10];
@@ -176,8 +175,7 @@ async fn a_payroll_filter_passes_what_it_says_and_nothing_else() {
 }
 
 async fn a_payroll_filter_that_is_not_understood_is_refused() {
-    let simulator = start(|_| {}).await;
-    let client = Client::payroll(&simulator);
+    let (simulator, client) = started(Client::payroll, |_| {}).await;
 
     for filter in [
         "companyCode",
@@ -206,8 +204,8 @@ async fn a_payroll_filter_that_is_not_understood_is_refused() {
 }
 
 async fn payroll_is_ordered_by_the_field_that_is_asked_for() {
-    let simulator = start(|settings| settings.world.payroll_companies = 20).await;
-    let client = Client::payroll(&simulator);
+    let (_simulator, client) =
+        started(Client::payroll, |settings| settings.world.payroll_companies = 20).await;
 
     for field in ["companyCode", "companyName", "identifierNumber", "lastUpdate"] {
         let rows = filtered(&client, "", field).await.rows();

@@ -120,6 +120,16 @@ pub(crate) async fn start(adjust: impl FnOnce(&mut Settings)) -> Simulator {
     simulator
 }
 
+/// The same, and a client for it.
+async fn started(
+    client: impl FnOnce(&Simulator) -> Client,
+    adjust: impl FnOnce(&mut Settings),
+) -> (Simulator, Client) {
+    let simulator = start(adjust).await;
+    let client = client(&simulator);
+    (simulator, client)
+}
+
 /// Advances the provider's clock.
 pub(crate) fn pass(simulator: &Simulator, seconds: i64) {
     simulator.provider().clock.advance(seconds * SECOND);

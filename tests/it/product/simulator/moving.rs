@@ -6,9 +6,8 @@ use simulator::{
     Simulator,
     catalog::{Kind, Resource},
     clock::SECOND,
-    control,
     knobs::{Churn, DisabledShows, ListOrder},
-    world::Change,
+    world::WorldChange,
 };
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
     lists::{ACCOUNTS, CUSTOMERS, PAYROLL, one_company},
     pass,
     reads::by_api,
-    segment, start,
+    segment, start, started,
 };
 
 crate::tests! {
@@ -27,29 +26,15 @@ crate::tests! {
     plain a_replica_lags_by_its_knob_after_the_clock_was_set_back;
     plain a_share_of_reads_goes_to_the_replica;
     plain a_restored_company_is_what_it_was_versions_and_all;
-    plain a_naive_pager_misses_rows_while_others_leave;
     plain disabled_customers_leave_lists_that_hide_them;
     plain payroll_companies_come_and_go_between_pages;
-}
-
-/// Reads page after page until a short one, without any precautions.
-async fn naive(client: &Client, list: &str, size: usize) -> Vec<String> {
-    let mut found = Vec::new();
-    for page in 1.. {
-        let rows = client.get(&format!("{list}?pageNumber={page}&pageSize={size}")).await.rows();
-        found.extend(ids(&rows));
-        if rows.len() < size {
-            break;
-        }
-    }
-    found
 }
 
 /// Changes a customer.
 fn act(simulator: &Simulator, id: &str, kind: Kind) {
     simulator.provider().change(|world, clock| {
         let (place, _) = world.find(Resource::Customers, id).unwrap();
-        ((), vec![Change::Record(world.act(place, kind, clock).unwrap())])
+        ((), vec![WorldChange::Record(world.act(place, kind, clock).unwrap())])
     });
 }
 
@@ -57,7 +42,7 @@ fn act(simulator: &Simulator, id: &str, kind: Kind) {
 fn create(simulator: &Simulator) -> String {
     simulator.provider().change(|world, clock| {
         let change = world.create(Resource::Customers, Some(0), clock).unwrap();
-        (world.id(change.place), vec![Change::Record(change)])
+        (world.id(change.place), vec![WorldChange::Record(change)])
     })
 }
 
@@ -109,14 +94,13 @@ async fn a_lagging_replica_shows_an_earlier_state() {
 }
 
 async fn a_company_its_replica_lacks_is_an_unknown_company() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     pass(&simulator, 60);
     let (id, customer) = simulator.provider().change(|world, clock| {
         let company = world.create(Resource::Companies, None, clock).unwrap();
         let customer = world.create(Resource::Customers, Some(company.place.index), clock).unwrap();
         let ids = (world.id(company.place), world.id(customer.place));
-        (ids, vec![Change::Record(company), Change::Record(customer)])
+        (ids, vec![WorldChange::Record(company), WorldChange::Record(customer)])
     });
     let client = client.company(&id);
     let paths = [CUSTOMERS.to_owned(), ACCOUNTS.to_owned(), format!("{CUSTOMERS}/{}", segment(&customer))];
@@ -134,7 +118,7 @@ async fn a_company_its_replica_lacks_is_an_unknown_company() {
     // A deleted company is readable until the replica catches up.
     simulator.provider().change(|world, clock| {
         let (place, _) = world.find(Resource::Companies, &id).unwrap();
-        ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])
+        ((), vec![WorldChange::Record(world.act(place, Kind::Deleted, clock).unwrap())])
     });
     assert_eq!(client.get(CUSTOMERS).await.rows().len(), 1);
     pass(&simulator, 6);
@@ -225,22 +209,6 @@ async fn a_restored_company_is_what_it_was_versions_and_all() {
     assert_ne!(again[0]["tradeName"], changed[0]["tradeName"]);
 }
 
-async fn a_naive_pager_misses_rows_while_others_leave() {
-    let simulator = start(|settings| settings.world.companies = 40).await;
-    let client = Client::accounting(&simulator);
-    let before: BTreeSet<String> = client.companies().await.into_iter().collect();
-    simulator.provider().turn(|knobs| knobs.reads.churn = Churn { deletes: 2.0, ..Churn::default() });
-
-    let found: BTreeSet<String> = naive(&client, "/accounting/api/companies", 5).await.into_iter().collect();
-
-    let truth = control::records(simulator.provider(), Resource::Companies);
-    let living: BTreeSet<String> =
-        truth.into_iter().filter(|company| company.readable).map(|company| company.id).collect();
-    assert_eq!(before.len(), 40);
-    let missed = living.difference(&found).count();
-    assert!(missed > 0, "{} found, {} live, none was missed", found.len(), living.len());
-}
-
 async fn disabled_customers_leave_lists_that_hide_them() {
     let (simulator, client) = one_company(20).await;
     simulator.provider().turn(|knobs| {
@@ -257,8 +225,8 @@ async fn disabled_customers_leave_lists_that_hide_them() {
 }
 
 async fn payroll_companies_come_and_go_between_pages() {
-    let simulator = start(|settings| settings.world.payroll_companies = 20).await;
-    let client = Client::payroll(&simulator);
+    let (simulator, client) =
+        started(Client::payroll, |settings| settings.world.payroll_companies = 20).await;
     let path = format!("{PAYROLL}?pageNumber=1&pageSize=100");
 
     for (churn, step) in [

@@ -1,15 +1,17 @@
 //! Reads: documented fields, all nineteen paths by id, and `context`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use simulator::{
     Simulator,
     catalog::{Kind, Resource},
     control,
-    knobs::{CompaniesContext, CompanyContext, DisabledShows, LeftOut, MissingBody, Status},
-    world::Change,
+    knobs::{CompaniesContext, CompanyContext, DisabledShows, HttpStatus, LeftOut, MissingBody},
+    world::WorldChange,
 };
 
-use super::{Answer, Client, RESOURCES, segment, start};
+use super::{Answer, Client, RESOURCES, segment, start, started};
 
 crate::tests! {
     plain every_read_has_exactly_the_documented_fields_and_types;
@@ -72,55 +74,32 @@ impl Is {
 
 async fn every_read_has_exactly_the_documented_fields_and_types() {
     use Is::{Integer, Numeric, Text, Time};
-    let company_fields: &[(&str, Is)] = &[
-        ("vatName", Text),
-        ("vatNumber", Text),
-        ("state", Text),
-        ("chartOfAccountId", Integer),
-        ("accountLength", Integer),
-        ("correlationId", Text),
-        ("version", Time(7)),
-        ("sequenceVersion", Numeric),
+    let versions = [("version", Time(7)), ("sequenceVersion", Numeric)];
+    let company_fields = [
+        ("vatName vatNumber state correlationId", Text),
+        ("chartOfAccountId accountLength", Integer),
+        versions[0],
+        versions[1],
     ];
-    let customer_fields: &[(&str, Is)] = &[
-        ("tradeName", Text),
-        ("state", Text),
-        ("vatNumber", Text),
-        ("vatName", Text),
-        ("accountCode", Text),
-        ("correlationId", Text),
-        ("vatNumberCorrelationId", Text),
-        ("accountCodeCorrelationId", Text),
-        ("version", Time(7)),
-        ("sequenceVersion", Numeric),
-    ];
-    let account_fields: &[(&str, Is)] = &[
-        ("correlationId", Text),
-        ("code", Text),
-        ("description", Text),
-        ("state", Text),
-        ("version", Time(7)),
-        ("sequenceVersion", Numeric),
-    ];
-    let payroll_fields: &[(&str, Is)] = &[
-        ("companyCode", Integer),
-        ("companyName", Text),
-        ("identifierNumber", Text),
-        ("lastUpdate", Time(3)),
-    ];
-    let simulator = start(|settings| settings.world.customers = 40).await;
-    let client = Client::accounting(&simulator);
+    let names = "tradeName state vatNumber vatName accountCode correlationId vatNumberCorrelationId";
+    let customer_fields = [(names, Text), ("accountCodeCorrelationId", Text), versions[0], versions[1]];
+    let account_fields = [("correlationId code description state", Text), versions[0], versions[1]];
+    let payroll_fields =
+        [("companyCode", Integer), ("companyName identifierNumber", Text), ("lastUpdate", Time(3))];
+    let (simulator, client) = started(Client::accounting, |settings| settings.world.customers = 40).await;
     let company = client.company(&client.companies().await[0]);
     let account = company.get(ACCOUNTS).await.rows()[0]["correlationId"].clone();
     let account = format!("{ACCOUNTS}/{}", segment(account.as_str().unwrap()));
 
     for (client, path, count, fields) in [
-        (&client, COMPANIES, 3, company_fields),
-        (&company, CUSTOMERS, 40, customer_fields),
-        (&company, ACCOUNTS, 4, account_fields),
-        (&company, &account, 1, account_fields),
-        (&Client::payroll(&simulator), PAYROLL, 5, payroll_fields),
+        (&client, COMPANIES, 3, &company_fields[..]),
+        (&company, CUSTOMERS, 40, &customer_fields),
+        (&company, ACCOUNTS, 4, &account_fields),
+        (&company, &account, 1, &account_fields),
+        (&Client::payroll(&simulator), PAYROLL, 5, &payroll_fields),
     ] {
+        let fields = fields.iter().flat_map(|(names, is)| names.split(' ').map(move |name| (name, is)));
+        let fields: BTreeMap<&str, &Is> = fields.collect();
         let answer = client.get(path).await;
 
         assert!(answer.header("content-type").unwrap().starts_with("application/json"), "{answer:?}");
@@ -128,12 +107,9 @@ async fn every_read_has_exactly_the_documented_fields_and_types() {
         let rows = body.as_array().cloned().unwrap_or_else(|| vec![body]);
         assert_eq!(rows.len(), count, "{path}");
         for row in rows {
-            let mut expected: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-            expected.sort_unstable();
-            let found: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
-            assert_eq!(found, expected, "{path}");
-            for (name, is) in fields {
-                assert!(is.fits(&row[name]), "{path}: {name} is {}", row[name]);
+            assert!(row.as_object().unwrap().keys().eq(fields.keys()), "{path}: {row}");
+            for (name, is) in &fields {
+                assert!(is.fits(&row[*name]), "{path}: {name} is {}", row[*name]);
             }
             assert!(row.get("state").is_none_or(|state| state == "Enabled"), "{path}");
         }
@@ -147,8 +123,7 @@ async fn every_read_has_exactly_the_documented_fields_and_types() {
 }
 
 async fn context_must_be_what_the_endpoint_asks_for() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let company = client.companies().await.swap_remove(0);
     let own = client.company(&company);
     let account = own.get(ACCOUNTS).await.rows()[0]["correlationId"].as_str().unwrap().to_owned();
@@ -198,8 +173,7 @@ async fn context_must_be_what_the_endpoint_asks_for() {
 }
 
 async fn the_company_list_takes_the_context_its_knob_says() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
 
     for (knob, absent, none) in [
         (CompaniesContext::Either, 200, 200),
@@ -214,8 +188,7 @@ async fn the_company_list_takes_the_context_its_knob_says() {
 }
 
 async fn a_company_is_read_with_the_context_its_knob_says() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let company = client.companies().await.swap_remove(0);
     let path = format!("{COMPANIES}/{}", segment(&company));
     let senders = [client.company(&company), client.context("none"), client];
@@ -235,12 +208,11 @@ async fn a_company_is_read_with_the_context_its_knob_says() {
 }
 
 async fn a_missing_record_is_answered_as_the_knobs_say() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let client = client.company(&client.companies().await[0]);
     let json = "application/json; charset=utf-8";
 
-    for status in [Status::NOT_FOUND, Status::GONE] {
+    for status in [HttpStatus::NOT_FOUND, HttpStatus::GONE] {
         for (body, kind, begins) in [
             (MissingBody::Api, json, "{\"ok\":false,\"httpCode\":4"),
             (MissingBody::Json, json, "{\"error\":{"),
@@ -304,7 +276,7 @@ async fn an_unknown_company_has_the_status_its_knob_says() {
     let client = Client::accounting(&simulator).company("svc:1:CM:unknown");
 
     for status in [400, 403, 404] {
-        simulator.provider().turn(|knobs| knobs.reads.unknown_company = Status::new(status).unwrap());
+        simulator.provider().turn(|knobs| knobs.reads.unknown_company = HttpStatus::new(status).unwrap());
 
         for path in [CUSTOMERS, ACCOUNTS, "/accounting/api/customers/any"] {
             by_api(&client.get(path).await, status);
@@ -313,8 +285,7 @@ async fn an_unknown_company_has_the_status_its_knob_says() {
 }
 
 async fn one_company_never_sees_the_records_of_another() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     let other = client.companies().await.swap_remove(1);
 
     for (name, prefix) in RESOURCES {
@@ -328,10 +299,10 @@ async fn one_company_never_sees_the_records_of_another() {
 }
 
 async fn records_of_no_company_are_read_with_context_none() {
-    let simulator =
-        start(|settings| settings.world.tenant_resources = [Resource::Persons, Resource::Journals].into())
-            .await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |settings| {
+        settings.world.tenant_resources = [Resource::Persons, Resource::Journals].into()
+    })
+    .await;
     let company = client.companies().await.swap_remove(0);
 
     for (name, prefix) in
@@ -351,7 +322,7 @@ fn disable_a_customer(simulator: &Simulator) -> (String, String) {
     let record = control::records(simulator.provider(), Resource::Customers).swap_remove(0);
     simulator.provider().change(|world, clock| {
         let (place, _) = world.find(Resource::Customers, &record.id).unwrap();
-        ((), vec![Change::Record(world.act(place, Kind::Disabled, clock).unwrap())])
+        ((), vec![WorldChange::Record(world.act(place, Kind::Disabled, clock).unwrap())])
     });
     (record.company.unwrap(), record.id)
 }

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde_json::Value;
-use server::{Options, Server};
+use server::{Server, ServerOptions};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     net::TcpListener,
@@ -129,12 +129,12 @@ impl Receiver {
         let inner =
             Arc::new(Inner { script: Box::new(script), requests: sender, releases: Semaphore::new(0) });
         let router = Router::new().fallback(receive).with_state(Arc::clone(&inner));
-        let options = Options {
+        let options = ServerOptions {
             tls,
             connections: 1_024,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
-            ..Options::default()
+            ..ServerOptions::default()
         };
         let server = Server::start(listener, router, options).unwrap();
         Self { address, requests, inner, _server: server }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use axum::{Router, body::Bytes, extract::RawQuery, http::HeaderMap};
-use serde_json::{Value, json};
+use axum::body::Bytes;
+use reqwest::Method;
+use serde_json::json;
 use simulator::{
     Simulator,
     catalog::{Kind, Resource},
@@ -11,11 +12,12 @@ use simulator::{
     knobs::{ListOrder, ReceiverUrls},
     reads::payroll_code,
     settings::Settings,
-    world::Change,
+    world::WorldChange,
 };
-use tokio::{net::TcpListener, sync::mpsc};
 
-use super::{Client, RESOURCES, pass, reads::resource, segment, start};
+use super::{
+    Client, RESOURCES, invoicing, pass, reads::resource, receiver::Receiver, segment, start, started,
+};
 
 crate::tests! {
     plain the_same_seed_gives_the_same_records_and_deliveries;
@@ -26,32 +28,11 @@ crate::tests! {
     plain a_world_is_as_large_as_its_settings;
 }
 
-/// Signature and body of each delivery.
-type Deliveries = mpsc::UnboundedReceiver<(String, String)>;
-
-/// A receiver that accepts everything, and settings that lead `hooks.example` to it.
-async fn receiver() -> (Deliveries, impl FnOnce(&mut Settings)) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, received) = mpsc::unbounded_channel();
-    let answer = async move |RawQuery(query): RawQuery, headers: HeaderMap, body: Bytes| {
-        let echo = query.as_deref().and_then(|query| query.strip_prefix("echo=")).map(str::to_owned);
-        if echo.is_none() {
-            let signature =
-                ["svc-webhook-signature", "ms-signature"].into_iter().find_map(|name| headers.get(name));
-            let signature = signature.map_or("", |value| value.to_str().unwrap()).to_owned();
-            sender.send((signature, String::from_utf8(body.to_vec()).unwrap())).ok();
-        }
-        echo.unwrap_or_default()
-    };
-    // Ends with the test's runtime.
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
-    let lead = move |settings: &mut Settings| {
-        settings.knobs.delivery.receivers = ReceiverUrls::Any;
-        settings.knobs.delivery.resolve = [("hooks.example".to_owned(), address)].into();
-        settings.knobs.invoicing.check_origin = false;
-    };
-    (received, lead)
+/// Leads `hooks.example` to a receiver.
+fn lead(receiver: &Receiver, settings: &mut Settings) {
+    settings.knobs.delivery.receivers = ReceiverUrls::Any;
+    settings.knobs.delivery.resolve = [("hooks.example".to_owned(), receiver.address)].into();
+    settings.knobs.invoicing.check_origin = false;
 }
 
 /// Subscribes to every event of every resource and waits until all subscriptions are active.
@@ -74,7 +55,7 @@ async fn subscribe_to_all(simulator: &Simulator) {
 }
 
 async fn subscribe_to_invoicing(simulator: &Simulator) {
-    let client = super::invoicing::chosen(simulator, 0).await;
+    let client = invoicing::chosen(simulator, 0).await;
     let body = json!({
         "uri": "http://hooks.example/api/webhooks/incoming/Invoicing",
         "entity": "Customer",
@@ -91,10 +72,6 @@ async fn subscribe_to_invoicing(simulator: &Simulator) {
 
 async fn step(simulator: &Simulator, changes: u32) {
     Client::bare(simulator).post("/_control/step", &json!({ "changes": changes })).await.ok();
-}
-
-fn taken(received: &mut Deliveries) -> Vec<(String, String)> {
-    std::iter::from_fn(|| received.try_recv().ok()).collect()
 }
 
 /// Every list and every record, as bytes.
@@ -118,11 +95,11 @@ async fn all_reads(simulator: &Simulator) -> Vec<String> {
 }
 
 /// Runs a world with a seed: all reads at its end, and the deliveries of each company in order.
-async fn live(seed: u64) -> (Vec<String>, BTreeMap<(String, String), Vec<(String, String)>>) {
-    let (mut received, lead) = receiver().await;
+async fn live(seed: u64) -> (Vec<String>, BTreeMap<(String, String), Vec<(String, Bytes)>>) {
+    let mut receiver = invoicing::receiver().await;
     let simulator = start(|settings| {
         settings.world.seed = seed;
-        lead(settings);
+        lead(&receiver, settings);
     })
     .await;
     subscribe_to_all(&simulator).await;
@@ -133,11 +110,14 @@ async fn live(seed: u64) -> (Vec<String>, BTreeMap<(String, String), Vec<(String
     simulator.provider().deliveries.idle().await;
 
     let mut deliveries = BTreeMap::<_, Vec<_>>::new();
-    for (signature, body) in taken(&mut received) {
-        let envelope: Value = serde_json::from_str(&body).unwrap();
+    // A GET asks for an echo.
+    for received in receiver.taken().into_iter().filter(|received| received.method == Method::POST) {
+        let envelope = received.json();
         let company = &envelope["ExtraPartitionInformation"]["PartitionClientId"];
         let lane = (envelope["WebhookId"].to_string(), company.to_string());
-        deliveries.entry(lane).or_default().push((signature, body));
+        let signature = received.header("svc-webhook-signature").or(received.header("ms-signature"));
+        let signature = signature.unwrap_or_default().to_owned();
+        deliveries.entry(lane).or_default().push((signature, received.body));
     }
     (all_reads(&simulator).await, deliveries)
 }
@@ -157,21 +137,19 @@ async fn the_same_seed_gives_the_same_records_and_deliveries() {
 }
 
 async fn a_rate_of_changes_makes_changes_by_itself() {
-    let (mut received, lead) = receiver().await;
+    let mut receiver = Receiver::accepting().await;
     let simulator = start(|settings| {
         settings.frozen_at = None;
-        lead(settings);
+        lead(&receiver, settings);
     })
     .await;
     subscribe_to_all(&simulator).await;
     assert_eq!(simulator.provider().world().changes(), 0, "a world without a rate stands still");
-    taken(&mut received);
+    receiver.taken();
 
     simulator.provider().turn(|knobs| knobs.changes_per_second = 500.0);
 
-    for _ in 0..20 {
-        received.recv().await.unwrap();
-    }
+    receiver.several(20).await;
     assert!(simulator.provider().world().changes() >= 20);
 }
 
@@ -211,8 +189,7 @@ async fn versions_and_sequences_only_rise_while_nothing_is_restored() {
 }
 
 async fn what_is_true_is_what_reads_return() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
+    let (simulator, client) = started(Client::accounting, |_| {}).await;
     step(&simulator, 300).await;
 
     let mut gone = 0;
@@ -265,19 +242,18 @@ async fn what_is_true_is_what_reads_return() {
 }
 
 async fn every_change_is_announced_with_the_sequence_it_has() {
-    let (mut received, lead) = receiver().await;
-    let simulator = start(lead).await;
+    let mut receiver = Receiver::accepting().await;
+    let simulator = start(|settings| lead(&receiver, settings)).await;
     subscribe_to_all(&simulator).await;
     let before = everything(&simulator);
-    taken(&mut received);
+    receiver.taken();
 
     step(&simulator, 150).await;
     simulator.provider().deliveries.idle().await;
 
     let mut announced = BTreeMap::new();
-    for (_, body) in taken(&mut received) {
-        let envelope: Value = serde_json::from_str(&body).unwrap();
-        let data: Value = serde_json::from_str(envelope["JsonData"].as_str().unwrap()).unwrap();
+    for received in receiver.taken() {
+        let (envelope, data) = (received.json(), received.data());
         let name = envelope["EventType"]["Resource"].as_str().unwrap().to_lowercase();
         let company = envelope["ExtraPartitionInformation"]["PartitionClientId"].as_str().unwrap().to_owned();
         let id = data["CorrelationId"].as_str().unwrap().to_owned();
@@ -317,7 +293,7 @@ async fn a_world_is_as_large_as_its_settings() {
     // Deleting a company deletes its records.
     simulator.provider().change(|world, clock| {
         let (place, _) = world.records(Resource::Companies).next().unwrap();
-        ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])
+        ((), vec![WorldChange::Record(world.act(place, Kind::Deleted, clock).unwrap())])
     });
     let readable = control::records(simulator.provider(), Resource::Customers);
     assert_eq!(readable.iter().filter(|record| record.readable).count(), 9);

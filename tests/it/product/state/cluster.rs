@@ -8,7 +8,7 @@ use tributary::{
     config::worker::{InternalTopic, InternalTopics},
     connect::config_writer::ConfigWriter,
     state::{
-        State,
+        StateTables,
         configs::{self, Configs, Properties, Write},
         topics::{self, Partitions},
     },
@@ -41,7 +41,7 @@ impl StateCluster {
     }
 
     pub(super) async fn worker_with(&self, options: TransactionOptions) -> StateWorker {
-        let state = State::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
+        let state = StateTables::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
         timeout(LIMIT, state.caught_up()).await.unwrap();
         let beside = state.offsets.topic_partitions();
         let config_writer = ConfigWriter::with_options(&self.kafka, state.configs.clone(), beside, options);
@@ -65,7 +65,7 @@ impl StateCluster {
 
 /// The state of a worker, and its arbiter.
 pub(super) struct StateWorker {
-    pub(super) state: State,
+    pub(super) state: StateTables,
     pub(super) config_writer: ConfigWriter,
 }
 

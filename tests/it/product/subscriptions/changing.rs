@@ -26,7 +26,8 @@ async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'st
     scene.configure(&rotated).await?;
     let is_rotated = |ledger: &SubscriptionState| {
         let living: Vec<_> = ledger.subscriptions.values().filter(|one| one.phase.may_live()).collect();
-        living.iter().all(|one| one.fingerprint == Fingerprint::of(second)) && active(ledger).len() == 2
+        living.iter().all(|one| one.registration.fingerprint == Fingerprint::of(second))
+            && active(ledger).len() == 2
     };
     let after = ledger.until(&scene, "rotated", is_rotated).await?;
 
@@ -34,7 +35,7 @@ async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'st
     let ended = |one: &&Subscription| one.phase == SubscriptionPhase::Ended && one.id.is_some();
     for one in after.subscriptions.values().filter(ended) {
         let next = after.living(one.target).next().unwrap();
-        assert!(next.active_since.unwrap() <= one.since, "{one:?} ended before {next:?}");
+        assert!(next.times.active_since.unwrap() <= one.since, "{one:?} ended before {next:?}");
     }
     assert!(after.gaps.is_empty(), "{:?}", after.gaps);
     let second = scene.webhooks();

@@ -297,7 +297,9 @@ impl CrashStage {
             let there = format!("https://{}/", self.host());
             let is_known = |one: &WebhookTruth| {
                 one.url.starts_with(&there)
-                    && ledger.by_id(&one.id.to_string()).is_some_and(|known| known.url == one.url)
+                    && ledger
+                        .by_id(&one.id.to_string())
+                        .is_some_and(|known| known.registration.url == one.url)
             };
             if !living.iter().all(is_known) {
                 return false;
@@ -307,7 +309,7 @@ impl CrashStage {
             active(ledger).len() == 3
                 && ledger.requests.pending().is_none()
                 && !ledger.requests.is_removed()
-                && current.clone().all(|one| one.fingerprint == wanted)
+                && current.clone().all(|one| one.registration.fingerprint == wanted)
                 && ledger.gaps.iter().all(|(id, gap)| {
                     let is_over = gap.to.is_some() && ledger.repairs.contains_key(id);
                     is_over || gap.state == GapState::Unrepairable
@@ -320,7 +322,7 @@ impl CrashStage {
         assert!(living.iter().all(|one| one.state == WebhookState::Active), "{living:?}");
         for one in &living {
             let known = ledger.by_id(&one.id.to_string());
-            assert!(known.is_some_and(|known| known.url == one.url), "{one:?}: {known:?}");
+            assert!(known.is_some_and(|known| known.registration.url == one.url), "{one:?}: {known:?}");
         }
         let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
         assert_eq!(hooks.iter().filter(|hook| !hook.paused).count(), 1, "{hooks:?}");
@@ -332,7 +334,7 @@ impl CrashStage {
             .subscriptions
             .values()
             .filter(|one| one.phase.may_live() && one.target.resource().is_none())
-            .map(|one| &*one.url)
+            .map(|one| &*one.registration.url)
             .collect();
         assert_eq!(known, [&*hooks[0].uri]);
         Ok(())

@@ -4,7 +4,7 @@
 use kafka::{Kafka, read_to_end};
 use simulator::{
     catalog::{Action, Entity},
-    world::Change,
+    world::WorldChange,
 };
 use tokio::time::{Instant, sleep};
 
@@ -44,7 +44,7 @@ async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
         let action = [Action::Created, Action::Updated][number % 2];
         scene.stage.simulator.provider().change(|world, clock| {
             let change = world.act_invoicing(0, Entity::Customer, action, clock).unwrap();
-            ((), vec![Change::Invoicing(change)])
+            ((), vec![WorldChange::Invoicing(change)])
         });
     }
     let kafka = Kafka::plaintext(shared.bootstrap());

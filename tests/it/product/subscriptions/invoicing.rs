@@ -1,7 +1,7 @@
 //! Invoicing hooks at a provider that does less than its API documentation promises.
 
 use model::{Gap, GapCause, Subscription, SubscriptionPhase, Target};
-use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
+use simulator::knobs::{self, EchoTime, Effect, Fault, HttpStatus, ReceiverPaths};
 use tributary::state::subscriptions::SubscriptionState;
 
 use super::scene::{CONNECTOR, SubscriptionScene, active};
@@ -36,9 +36,11 @@ fn waits_alone(ledger: &SubscriptionState, what: &str) -> bool {
 }
 
 async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Shared) -> Result<()> {
-    let on =
-        knobs::Target { path: Some("/invoicing/api/users/login".to_owned()), ..knobs::Target::default() };
-    let fault = Fault { on, effect: Effect::Status(Status::NOT_FOUND), share: 1.0, times: None, skip: 0 };
+    let on = knobs::FaultTarget {
+        path: Some("/invoicing/api/users/login".to_owned()),
+        ..knobs::FaultTarget::default()
+    };
+    let fault = Fault { on, effect: Effect::Status(HttpStatus::NOT_FOUND), share: 1.0, times: None, skip: 0 };
     let scene = SubscriptionScene::start(shared, "subs-no-invoicing", 1, |settings| {
         settings.knobs.faults = vec![fault]
     })
@@ -109,7 +111,7 @@ async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Share
     assert!(found.gaps.values().all(is_open), "{:?}", found.gaps);
     let mut hooks = found.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
     let was_active =
-        |one: &Subscription| one.phase == SubscriptionPhase::Active || one.active_since.is_some();
+        |one: &Subscription| one.phase == SubscriptionPhase::Active || one.times.active_since.is_some();
     assert!(!hooks.any(was_active), "{:?}", found.subscriptions);
     Ok(())
 }

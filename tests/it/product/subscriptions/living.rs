@@ -8,7 +8,7 @@ use model::{GapCause, GapState, InvoicingEntity, RepairState, SubscriptionPhase,
 use simulator::{
     accounting::{WebhookState, WebhookTruth},
     catalog::{Kind, Resource},
-    world::{Change, Place},
+    world::{Place, WorldChange},
 };
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
@@ -43,7 +43,7 @@ async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'sta
     println!("19 resources and {hooks} hooks were active after {:?}", begun.elapsed());
     // A receiver accepted each, and the Acknowledge was recorded.
     let accounting = || whole.subscriptions.values().filter(|one| one.target.resource().is_some());
-    assert_eq!(accounting().filter(|one| one.acknowledged_at.is_some()).count(), 19);
+    assert_eq!(accounting().filter(|one| one.times.acknowledged_at.is_some()).count(), 19);
     let start = whole.start.as_ref().unwrap();
     assert_eq!(start.targets.len(), 19);
     assert!(whole.gaps.is_empty(), "{:?}", whole.gaps);
@@ -100,7 +100,7 @@ async fn fail_until_disabled(scene: &SubscriptionScene, webhook: &WebhookTruth) 
     provider.change(|world, clock| {
         let place = Place { resource: Resource::Customers, company: Some(0), index: 0 };
         let change = world.act(place, Kind::Updated, clock).unwrap();
-        ((), vec![Change::Record(change)])
+        ((), vec![WorldChange::Record(change)])
     });
     let state = || scene.webhooks().iter().find(|one| one.id == webhook.id).unwrap().state;
     let is_disabled = async {

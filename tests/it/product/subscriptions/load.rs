@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use model::{AccountingResource, Fingerprint, Topic, TopicPrefix};
 use simulator::{
-    deliveries::{End, Entry, Purpose},
+    deliveries::{End, JournalEntry, Purpose},
     settings::Settings,
 };
 use tokio::time::timeout;
@@ -48,7 +48,7 @@ async fn no_delivery_fails_while_secret_and_address_change_under_load(shared: &'
             living.all(what) && active(ledger).len() == 1
         }
     };
-    let rotated = one(|one| one.fingerprint == Fingerprint::of(SECOND_SECRET));
+    let rotated = one(|one| one.registration.fingerprint == Fingerprint::of(SECOND_SECRET));
     ledger.until(&scene, "rotated", rotated).await?;
 
     // A worker learns its address when it starts, so they are restarted one after the other.
@@ -58,21 +58,24 @@ async fn no_delivery_fails_while_secret_and_address_change_under_load(shared: &'
         scene.stage.workers[stops].stop().await?;
         scene.stage.workers[stops].start_again().await?;
     }
-    ledger.until(&scene, "moved", one(|one| one.url.contains("other."))).await?;
+    ledger.until(&scene, "moved", one(|one| one.registration.url.contains("other."))).await?;
     provider.turn(|knobs| knobs.changes_per_second = 0.0);
     timeout(LIMIT, provider.deliveries.idle()).await.map_err(|_| Error("deliveries never end".into()))?;
 
-    let entries: Vec<Entry> =
+    let entries: Vec<JournalEntry> =
         provider.deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry).collect();
-    let entries: Vec<&Entry> = entries.iter().filter(|entry| entry.purpose == Purpose::Event).collect();
+    let entries: Vec<&JournalEntry> =
+        entries.iter().filter(|entry| entry.purpose == Purpose::Event).collect();
     let refused =
         entries.iter().flat_map(|entry| &entry.attempts).filter(|one| one.status == Some(401)).count();
-    let change = |entry: &&&Entry| Some((entry.about.record.as_deref()?.to_owned(), entry.about.sequence?));
+    let change =
+        |entry: &&&JournalEntry| Some((entry.about.record.as_deref()?.to_owned(), entry.about.sequence?));
     let all: BTreeSet<ChangeId> = entries.iter().filter_map(|entry| change(&entry)).collect();
     let accepted = entries.iter().filter(|entry| entry.end == Some(End::Accepted));
     let delivered: BTreeSet<ChangeId> = accepted.clone().filter_map(|entry| change(&entry)).collect();
     let ids = published(&scene, shared).await?;
-    let outgoing = |entry: &&&&Entry| entry.about.outgoing.is_some_and(|id| !ids.contains(&id.to_string()));
+    let outgoing =
+        |entry: &&&&JournalEntry| entry.about.outgoing.is_some_and(|id| !ids.contains(&id.to_string()));
     let unpublished = accepted.clone().filter(|entry| outgoing(&entry)).count();
     println!(
         "{} changes, {} deliveries of them accepted, {refused} refused, {} missing, {} in the topic",

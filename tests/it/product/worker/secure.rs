@@ -1,5 +1,5 @@
-//! The REST listener and untrusted clients: TLS, client certificates, failed logins and the audit log, over real sockets. No Kafka
-//! is needed, since the listener decides before the API.
+//! The listeners and untrusted clients: TLS, client certificates, failed logins and the audit log, over real sockets. No Kafka is
+//! needed, since the listeners decide before the API.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use reqwest::{Certificate, Client, ClientBuilder, Identity, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::starting::start;
+use super::starting::{start, start_at};
 use crate::support::command::{stderr, tributary};
 use crate::support::lost::timeout;
 use crate::support::process::Process;
@@ -22,6 +22,7 @@ use crate::support::run_directory;
 
 crate::tests! {
     plain a_renewed_rest_certificate_is_served_without_a_restart within 60;
+    plain a_renewed_webhook_certificate_is_served_without_a_restart within 60;
     plain client_certificates_are_checked_in_the_handshake within 60;
     plain clients_of_a_removed_authority_are_refused within 60;
     plain the_command_line_shows_its_client_certificate within 60;
@@ -141,6 +142,30 @@ async fn a_renewed_rest_certificate_is_served_without_a_restart() {
         assert!(answers(files.client(), address).await);
     }
 
+    stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
+async fn a_renewed_webhook_certificate_is_served_without_a_restart() {
+    let files = Files::new("webhook-renewed");
+    let lines = format!(
+        "listeners=http://127.0.0.1:0\nwebhook.listeners=https://127.0.0.1:0\nwebhook.ssl.reload.interval.ms=100\n\
+         webhook.ssl.certificate.location={}\nwebhook.ssl.key.location={}\n",
+        files.path("chain.pem").display(),
+        files.path("key.pem").display()
+    );
+    let (address, stop, running) = start_at(&lines, |service| service.webhook_addresses()[0]).await;
+    // The listener answers 404 here; without trust in its certificate there is no answer.
+    let answers = async |client: ClientBuilder| {
+        client.build().unwrap().get(format!("https://{address}/")).send().await.is_ok()
+    };
+    let old = files.client();
+    assert!(answers(files.client()).await);
+
+    files.renew();
+    timeout(LIMIT, async { while !answers(files.client()).await {} }).await.unwrap();
+
+    assert!(!answers(old).await, "the old certificate is still served");
     stop.cancel();
     running.await.unwrap().unwrap();
 }

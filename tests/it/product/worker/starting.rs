@@ -63,8 +63,16 @@ async fn a_worker_without_kafka_is_starting_and_requests_wait() {
 
 pub(super) type Running = tokio::task::JoinHandle<Result<(), tributary::worker::Error>>;
 
-/// A worker in this process with these lines of properties, for a Kafka that is nowhere.
+/// A worker in this process with these lines of properties, for a Kafka that is nowhere, and its address.
 pub(super) async fn start(lines: &str) -> (SocketAddr, CancellationToken, Running) {
+    start_at(lines, |service| service.addresses()[0]).await
+}
+
+/// The same with the address that `of` finds.
+pub(super) async fn start_at(
+    lines: &str,
+    of: impl FnOnce(&Service) -> SocketAddr,
+) -> (SocketAddr, CancellationToken, Running) {
     let directory = run_directory::create("starting").unwrap();
     let properties = directory.join("worker.properties");
     let lines = format!(
@@ -82,7 +90,7 @@ pub(super) async fn start(lines: &str) -> (SocketAddr, CancellationToken, Runnin
         embedded: None,
     };
     let service = Service::bind(worker, &process).await.unwrap();
-    let address = service.addresses()[0];
+    let address = of(&service);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let running = tokio::spawn(async move { service.run(&process, stopped).await });

@@ -16,7 +16,6 @@
 //! On failure: a request that cannot be admitted before its deadline fails at once if that is known, with the wait that is left.
 
 mod adaptive_rate;
-mod bucket;
 mod company_rates;
 mod metered_rate;
 mod queues;
@@ -152,8 +151,8 @@ impl Budget {
     ) -> Result<Permit, BudgetTimeout> {
         let since = Instant::now();
         let waiting = match self.enter(priority, company, since, end)? {
-            Entry::Now(permit) => return Ok(permit),
-            Entry::Waits(waiting) => waiting,
+            PermitClaim::Now(permit) => return Ok(permit),
+            PermitClaim::Waits(waiting) => waiting,
         };
         let turn = timeout_at(end, waiting).await;
         let (what, left) = self.shared.state.lock().waited_for(company, since, Instant::now());
@@ -194,7 +193,7 @@ impl Budget {
         company: Option<&str>,
         now: Instant,
         end: Instant,
-    ) -> Result<Entry, BudgetTimeout> {
+    ) -> Result<PermitClaim, BudgetTimeout> {
         let mut state = self.shared.state.lock();
         state.advance(now);
         if let Some(until) = state.paused(company, now)
@@ -212,7 +211,7 @@ impl Budget {
             && let Ok(cuts) = state.companies.take(company.as_ref(), now)
         {
             let turn = state.give(company, cuts, now);
-            return Ok(Entry::Now(Permit { shared: Arc::clone(&self.shared), turn }));
+            return Ok(PermitClaim::Now(Permit { shared: Arc::clone(&self.shared), turn }));
         }
         let (turn, waiting) = oneshot::channel();
         state.queues.push(priority, Waiter { company, turn });
@@ -225,7 +224,7 @@ impl Budget {
             // The dispatcher ends when no request waits; until then the waiters keep the shared state alive.
             tokio::spawn(dispatch(Arc::clone(&self.shared)));
         }
-        Ok(Entry::Waits(waiting))
+        Ok(PermitClaim::Waits(waiting))
     }
 }
 
@@ -269,7 +268,7 @@ impl Drop for Permit {
     }
 }
 
-enum Entry {
+enum PermitClaim {
     Now(Permit),
     Waits(oneshot::Receiver<Permit>),
 }

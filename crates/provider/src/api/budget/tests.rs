@@ -5,7 +5,7 @@ use url::Url;
 
 use base::secret::Secret;
 
-use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket, queues::Waiter, *};
+use super::{adaptive_rate::AdaptiveRate, queues::Waiter, *};
 
 /// In-flight limit of all scenes.
 const IN_FLIGHT: usize = 32;
@@ -28,8 +28,10 @@ impl Scene {
         let mut adaptive = AdaptiveRate::new(application, now, 1);
         adaptive.advance(now + Duration::from_secs(60), true);
         let scene = Self { budget, now: now + Duration::from_secs(60) };
-        scene.state().application.adaptive = adaptive;
-        scene.state().application.bucket = TokenBucket::new(1.0, scene.now);
+        let mut state = scene.state();
+        let application = &mut state.application;
+        (application.adaptive, application.tokens, application.at) = (adaptive, 1.0, scene.now);
+        drop(state);
         scene
     }
 
@@ -256,7 +258,7 @@ async fn a_timeout_names_the_company_or_the_pause() {
     let far = Instant::now() + FAR;
     let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
     // So that only the company's limit applies.
-    budget.shared.state.lock().application.bucket = TokenBucket::new(1.0, Instant::now());
+    budget.shared.state.lock().application.tokens = 1.0;
 
     let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
     // Well before the company has another token.

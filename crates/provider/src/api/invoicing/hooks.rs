@@ -9,7 +9,7 @@ use model::InvoicingHook;
 use super::Invoicing;
 use crate::api::{
     CallOptions, Error, body,
-    call::{ApiResponse, Call},
+    call::{ApiCall, ApiResponse},
     error::Cause,
 };
 
@@ -73,7 +73,7 @@ impl Invoicing {
             "description": new.description,
         }));
         let hide = vec![&new.secret];
-        let call = Call { body, hide, egress: true, ..self.0.call(Method::POST, HOOKS) };
+        let call = ApiCall { body, hide, egress: true, ..self.0.call(Method::POST, HOOKS) };
         let parse = |answer: &ApiResponse| Ok(body::parse(&answer.body).ok().as_ref().and_then(Hook::read));
         self.0.core.call(&call, options, parse).await
     }
@@ -81,7 +81,7 @@ impl Invoicing {
     /// Deletes a webhook.
     pub async fn delete_hook(&self, id: &str, options: &CallOptions) -> Result<(), Error> {
         let call = self.0.call(Method::DELETE, format!("{HOOKS}/{{id}}"));
-        self.0.core.call(&Call { id: id.into(), ..call }, options, |_| Ok(())).await
+        self.0.core.call(&ApiCall { id: id.into(), ..call }, options, |_| Ok(())).await
     }
 }
 

@@ -66,10 +66,10 @@ pub struct Password {
 
 /// Tokens that renew themselves.
 #[derive(Debug)]
-pub struct InvoicingTokens(Arc<Inner>);
+pub struct InvoicingTokens(Arc<TokenRenewal>);
 
 #[derive(Debug)]
-struct Inner {
+struct TokenRenewal {
     client: Client,
     method: Arc<dyn LoginMethod>,
     state: Mutex<LoginState>,
@@ -102,7 +102,7 @@ type RunningLogin = Shared<BoxFuture<'static, LoginResult>>;
 impl InvoicingTokens {
     /// No login happens before the first token is needed.
     pub fn new(client: Client, method: Arc<dyn LoginMethod>) -> Self {
-        Self(Arc::new(Inner { client, method, state: Mutex::default() }))
+        Self(Arc::new(TokenRenewal { client, method, state: Mutex::default() }))
     }
 
     /// Whether the login was rejected and is not retried.
@@ -148,7 +148,7 @@ impl InvoicingTokens {
     }
 }
 
-impl Inner {
+impl TokenRenewal {
     /// The running login, or a new one.
     fn login(self: &Arc<Self>, state: &mut LoginState) -> Result<RunningLogin, auth::Error> {
         if let Some(refused) = &state.refused {
@@ -263,9 +263,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        HostPolicy, Transport,
-        api::{Budget, Options, Rates},
-        auth::http::ProviderClock,
+        api::{ApiOptions, Budget, Rates},
+        auth::{http::ProviderClock, tests::stub::provider},
     };
 
     /// Logs in without a provider, or fails with this cause.
@@ -288,23 +287,8 @@ mod tests {
     }
 
     fn login(fails: fn() -> Option<Cause>) -> (Arc<FakeLogin>, InvoicingTokens, Instant) {
-        let second = Duration::from_secs(1);
-        let transport = Transport {
-            connect: second,
-            read: second,
-            request: second,
-            response_limit: 1 << 20,
-            authorities: None,
-            hosts: HostPolicy::listing(&["127.0.0.1"]),
-        };
-        let options = Options {
-            base_url: "http://127.0.0.1:1".parse().unwrap(),
-            subscription_key: Secret::new("key"),
-            transport,
-            api_version: None,
-            egress_proxy: None,
-        };
-        let clock = ProviderClock::new(second);
+        let options = ApiOptions::from(&provider(&"http://127.0.0.1:1".parse().unwrap()));
+        let clock = ProviderClock::new(Duration::from_secs(1));
         let client = Client::new(&options, Budget::new(Rates::default()), clock).unwrap();
         let method = Arc::new(FakeLogin(AtomicU64::new(0), fails));
         let login = InvoicingTokens::new(client, Arc::clone(&method) as _);

@@ -19,7 +19,7 @@ pub use self::{
 };
 use super::{
     CallOptions, Client, Error, body,
-    call::{ApiResponse, Authority, Call},
+    call::{ApiCall, ApiResponse, Authority},
     error::Cause,
     request::AreaClient,
 };
@@ -65,8 +65,8 @@ impl Client {
         options: &CallOptions,
     ) -> Result<InvoicingSession, Error> {
         let body = Some(json!({ "mail": mail, "password": password.reveal() }));
-        let call = Call::new(ApiArea::Invoicing, Method::POST, LOGIN, Authority::Nobody);
-        self.0.call(&Call { body, hide: vec![password], ..call }, options, read_session).await
+        let call = ApiCall::new(ApiArea::Invoicing, Method::POST, LOGIN, Authority::Nobody);
+        self.0.call(&ApiCall { body, hide: vec![password], ..call }, options, read_session).await
     }
 
     /// Selects a company of a login.
@@ -79,8 +79,8 @@ impl Client {
         // The body is the token itself, as a JSON string.
         let body = Some(json!(session.refresh.reveal()));
         let authority = Authority::Given(&session.header);
-        let call = Call::new(ApiArea::Invoicing, Method::POST, SELECT, authority);
-        let call = Call { id: company.to_string().into(), body, hide: vec![&session.refresh], ..call };
+        let call = ApiCall::new(ApiArea::Invoicing, Method::POST, SELECT, authority);
+        let call = ApiCall { id: company.to_string().into(), body, hide: vec![&session.refresh], ..call };
         self.0.call(&call, options, read_session).await
     }
 }
@@ -88,13 +88,13 @@ impl Client {
 fn read_session(answer: &ApiResponse) -> Result<InvoicingSession, Cause> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Wire {
+    struct SessionAnswer {
         token: String,
         refresh_token: String,
         #[serde(default, deserialize_with = "body::or_default")]
         companies: Vec<CompanyChoice>,
     }
-    let wire: Wire = body::parse(answer.json()?)?;
+    let wire: SessionAnswer = body::parse(answer.json()?)?;
     let token = Secret::new(wire.token);
     if token.is_empty() {
         return Err(Cause::Malformed { what: "the token is empty".into() });

@@ -36,7 +36,7 @@ use base::{
 
 use self::{
     response::{OAuthErrorBody, TokenBody},
-    transport::{Failure, HttpClients, TokenRequest},
+    transport::{ExchangeFailure, HttpClients, TokenRequest},
 };
 use super::http::{ClientSetupError, ProviderClock};
 use crate::{HostPolicy, Provider};
@@ -62,10 +62,10 @@ type Client = oauth2::Client<
 
 /// The identity service for one OAuth client. Clones are cheap.
 #[derive(Debug, Clone)]
-pub struct Identity(pub(super) Arc<Inner>);
+pub struct Identity(pub(super) Arc<IdentityShared>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct IdentityShared {
     client: Client,
     clients: HttpClients,
     /// `{auth_url}/auth/core`, the base of the service's paths, which it may also use as its issuer.
@@ -136,10 +136,6 @@ impl RefreshOutcome {
 pub enum OAuthCode {
     /// `invalid_grant`: the code or refresh token is expired, used or revoked.
     InvalidGrant,
-    /// `invalid_client`: unknown client, or wrong secret.
-    InvalidClient,
-    /// `unauthorized_client`: the client may not do this, or the redirect URI differs.
-    UnauthorizedClient,
     /// Any other code, cut and cleaned.
     Other(String),
 }
@@ -147,17 +143,12 @@ pub enum OAuthCode {
 impl OAuthCode {
     fn read(text: &str) -> Self {
         const LONGEST: usize = 64;
-        match text {
-            "invalid_grant" => Self::InvalidGrant,
-            "invalid_client" => Self::InvalidClient,
-            "unauthorized_client" => Self::UnauthorizedClient,
-            other => {
-                let is_word =
-                    |character: &char| character.is_ascii_alphanumeric() || "_-.".contains(*character);
-                let word: String = other.chars().filter(is_word).take(LONGEST).collect();
-                Self::Other(if word.is_empty() { "unnamed_error".into() } else { word })
-            }
+        if text == "invalid_grant" {
+            return Self::InvalidGrant;
         }
+        let is_word = |character: &char| character.is_ascii_alphanumeric() || "_-.".contains(*character);
+        let word: String = text.chars().filter(is_word).take(LONGEST).collect();
+        Self::Other(if word.is_empty() { "unnamed_error".into() } else { word })
     }
 }
 
@@ -165,8 +156,6 @@ impl fmt::Display for OAuthCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::InvalidGrant => "invalid_grant",
-            Self::InvalidClient => "invalid_client",
-            Self::UnauthorizedClient => "unauthorized_client",
             Self::Other(word) => word,
         })
     }
@@ -266,7 +255,7 @@ impl Identity {
             .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address())?);
         let clients = HttpClients::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
         let (address, limit) = (provider.auth_url.clone(), provider.transport.request);
-        Ok(Self(Arc::new(Inner { client, clients, root, address, hosts, limit })))
+        Ok(Self(Arc::new(IdentityShared { client, clients, root, address, hosts, limit })))
     }
 
     /// The URL at which a person logs in.
@@ -354,9 +343,9 @@ impl Identity {
     fn judge(
         &self,
         token_request: &TokenRequest<'_>,
-        answer: Result<TokenBody, RequestTokenError<Failure, OAuthErrorBody>>,
+        answer: Result<TokenBody, RequestTokenError<ExchangeFailure, OAuthErrorBody>>,
     ) -> RefreshOutcome {
-        let malformed = |what| Failure { error: Error::Malformed { what }, may_have_acted: true };
+        let malformed = |what| ExchangeFailure { error: Error::Malformed { what }, may_have_acted: true };
         let failure = match answer {
             Ok(answer) => match answer.granted(self.clock().now_ms()) {
                 Some(granted) => {
@@ -382,9 +371,10 @@ impl Identity {
             Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match token_request.status() {
                 Some(200) => malformed("it is not JSON with an access_token"),
                 status @ Some(_) => token_request.unanswered(unread_by_service(status)),
-                None => {
-                    Failure { error: Error::Malformed { what: "no request was made" }, may_have_acted: false }
-                }
+                None => ExchangeFailure {
+                    error: Error::Malformed { what: "no request was made" },
+                    may_have_acted: false,
+                },
             },
         };
         token_request.ended(Some(&failure.error));

@@ -106,7 +106,7 @@ impl HttpClients {
 /// A request without a usable response.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub(super) struct Failure {
+pub(super) struct ExchangeFailure {
     pub(super) error: Error,
     /// Whether the provider may have acted on the request.
     pub(super) may_have_acted: bool,
@@ -141,9 +141,9 @@ impl<'a> TokenRequest<'a> {
     }
 
     /// A failure with the status of the response.
-    pub(super) fn unanswered(&self, may_have_acted: bool) -> Failure {
+    pub(super) fn unanswered(&self, may_have_acted: bool) -> ExchangeFailure {
         let status = self.status().unwrap_or_default();
-        Failure { error: Error::Unavailable { status, again: None }, may_have_acted }
+        ExchangeFailure { error: Error::Unavailable { status, again: None }, may_have_acted }
     }
 
     /// Counts the end of the request, with its failure if there is one.
@@ -152,7 +152,7 @@ impl<'a> TokenRequest<'a> {
         count(outcome, self.started.elapsed());
     }
 
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, ExchangeFailure> {
         let (head, body) = request.into_parts();
         let body = reqwest::Body::wrap(GatedBody {
             content: Some(Bytes::from(body)),
@@ -176,21 +176,21 @@ impl<'a> TokenRequest<'a> {
         };
         // For these statuses the body does not matter.
         match status.as_u16() {
-            429 => return Err(Failure { error: refusal, may_have_acted: false }),
+            429 => return Err(ExchangeFailure { error: refusal, may_have_acted: false }),
             // A 503 with a wait comes from the service itself. Without one it may come from a proxy whose service was cut off in
             // the middle of its work.
             503 => {
                 let may_have_acted = refusal.retry() == Retry::Later;
-                return Err(Failure { error: refusal, may_have_acted });
+                return Err(ExchangeFailure { error: refusal, may_have_acted });
             }
             300..=399 => {
                 let error = Error::Malformed { what: "it redirects to another address" };
-                return Err(Failure { error, may_have_acted: false });
+                return Err(ExchangeFailure { error, may_have_acted: false });
             }
             200 | 400..=499 => {}
-            _ => return Err(Failure { error: refusal, may_have_acted: true }),
+            _ => return Err(ExchangeFailure { error: refusal, may_have_acted: true }),
         }
-        let body = body.map_err(|error| Failure { error: unread(error), may_have_acted: true })?;
+        let body = body.map_err(|error| ExchangeFailure { error: unread(error), may_have_acted: true })?;
         // The content type says little, and rejecting a token for it would lose the token. `oauth2` requires this type, and no
         // byte order mark.
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -199,11 +199,11 @@ impl<'a> TokenRequest<'a> {
     }
 
     /// No response: the guard knows whether the request can have been sent.
-    fn broken(&self, error: Error) -> Failure {
+    fn broken(&self, error: Error) -> ExchangeFailure {
         match self.guard.decide(|| SendState::Closed) {
-            SendState::Waiting | SendState::Closed => Failure { error, may_have_acted: false },
-            SendState::Refused => Failure { error: Error::Late, may_have_acted: false },
-            SendState::Sent => Failure { error, may_have_acted: true },
+            SendState::Waiting | SendState::Closed => ExchangeFailure { error, may_have_acted: false },
+            SendState::Refused => ExchangeFailure { error: Error::Late, may_have_acted: false },
+            SendState::Sent => ExchangeFailure { error, may_have_acted: true },
         }
     }
 }
@@ -216,8 +216,8 @@ impl Drop for TokenRequest<'_> {
 }
 
 impl<'c> AsyncHttpClient<'c> for TokenRequest<'_> {
-    type Error = Failure;
-    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, Failure>> + Send + 'c>>;
+    type Error = ExchangeFailure;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, ExchangeFailure>> + Send + 'c>>;
 
     fn call(&'c self, request: HttpRequest) -> Self::Future {
         Box::pin(self.send(request))

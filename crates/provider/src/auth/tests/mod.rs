@@ -1,3 +1,3 @@
-//! Helpers of all tests below `auth`.
+//! Helpers of tests.
 
-pub(super) mod stub;
+pub(crate) mod stub;

@@ -156,7 +156,7 @@ impl Stub {
 }
 
 /// Settings of a client at this URL.
-pub(in crate::auth) fn provider(url: &Url) -> Provider {
+pub(crate) fn provider(url: &Url) -> Provider {
     let login = |grant: &str| AreaLogin { grant: grant.to_owned(), scopes: Vec::new() };
     Provider {
         base_url: url.clone(),

@@ -13,16 +13,10 @@ pub struct Claims {
     pub audiences: Vec<String>,
     /// `exp`, in milliseconds since 1970.
     pub ends_ms: i64,
-    /// `client_id`.
-    pub client: Option<String>,
     /// `scope`.
     pub scopes: Vec<String>,
     /// `sub`: who has logged in.
     pub subject: Option<String>,
-    /// `given_name`.
-    pub given_name: Option<String>,
-    /// `email`.
-    pub email: Option<String>,
     /// All claims.
     pub all: Map<String, Value>,
 }
@@ -35,16 +29,13 @@ impl Claims {
             issuer: text("iss"),
             audiences: payload.get("aud").map(texts).unwrap_or_default(),
             ends_ms,
-            client: text("client_id"),
             scopes: payload.get("scope").map(words).unwrap_or_default(),
             subject: text("sub"),
-            given_name: text("given_name"),
-            email: text("email"),
             all: payload,
         }
     }
 
-    /// A claim that is a string.
+    /// A claim that is a string, such as `client_id`, `email` and `given_name`.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.all.get(name).and_then(Value::as_str)
     }

@@ -232,7 +232,7 @@ impl TokenPurpose<'_> {
                 if !audiences.is_empty() && !audiences.iter().any(meant) {
                     return Err(TokenRule::Audience { found: shown(&claims.audiences.join(" ")) });
                 }
-                if claims.client.as_deref() == Some(client) { Ok(()) } else { Err(TokenRule::Client) }
+                if claims.text("client_id") == Some(client) { Ok(()) } else { Err(TokenRule::Client) }
             }
             Self::Identity { client, nonce, access, code } => {
                 if !claims.audiences.iter().any(|audience| audience == client) {

@@ -25,7 +25,7 @@ use crate::{
     clock::Ticks,
     knobs::{LeftOut, ReadKnobs, RecordKnobs},
     random::mix,
-    world::{CompanyNumber, Naming, Place, RecordState, Row},
+    world::{CompanyNumber, Naming, Place, RecordState, WorldRow},
 };
 
 /// Which fields to render.
@@ -62,14 +62,14 @@ impl Shape {
 }
 
 /// A record alone.
-pub fn record_json(naming: &Naming, place: Place, row: &Row, shape: Shape) -> Vec<u8> {
+pub fn record_json(naming: &Naming, place: Place, row: &WorldRow, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(1_024);
     write_record(&mut out, naming, place, row, shape);
     out
 }
 
 /// Appends a record.
-pub fn write_record(out: &mut Vec<u8>, naming: &Naming, place: Place, row: &Row, shape: Shape) {
+pub fn write_record(out: &mut Vec<u8>, naming: &Naming, place: Place, row: &WorldRow, shape: Shape) {
     let written = RecordWriter {
         naming,
         place: Some(place),
@@ -118,27 +118,22 @@ struct RecordWriter<'a> {
 impl RecordWriter<'_> {
     fn write(&self, out: &mut Vec<u8>, fields: Fields, shape: Shape) {
         let mut named = false;
-        let mut separator = b'{';
-        for (position, &(name, value)) in fields.iter().enumerate() {
-            if shape.thin && !value.identifies() && std::mem::replace(&mut named, true) {
+        out.push(b'{');
+        for (position, &(name, kind)) in fields.iter().enumerate() {
+            if shape.thin && !kind.identifies() && std::mem::replace(&mut named, true) {
                 continue;
             }
-            let is_left_out = match value {
+            let is_left_out = match kind {
                 FieldKind::Id => self.place.is_none() || shape.without_id,
                 FieldKind::Sequence => shape.without_sequence,
                 _ => false,
             };
-            let stands = match (is_left_out, shape.left_out, value) {
-                (false, ..) => None,
-                (true, LeftOut::Absent, _) => continue,
-                (true, LeftOut::Unreadable, FieldKind::Id) => Some(LeftOut::Empty),
-                (true, form, _) => Some(form),
-            };
-            out.push(separator);
-            separator = b',';
-            match stands {
-                Some(form) => left_out(out, name, form),
-                None => self.field(out, name, value, self.source.at(position)),
+            match (is_left_out, shape.left_out) {
+                (false, _) => self.field(out, name, kind, self.source.at(position)),
+                (true, LeftOut::Unreadable) if matches!(kind, FieldKind::Id) => {
+                    left_out(out, name, LeftOut::Empty);
+                }
+                (true, form) => left_out(out, name, form),
             }
         }
         if shape.extra {
@@ -147,9 +142,9 @@ impl RecordWriter<'_> {
         out.push(b'}');
     }
 
-    fn field(&self, out: &mut Vec<u8>, name: &str, value: FieldKind, source: ValueSource) {
-        put(out, format_args!("\"{name}\":"));
-        self.value(out, value, source);
+    fn field(&self, out: &mut Vec<u8>, name: &str, kind: FieldKind, source: ValueSource) {
+        member(out, name);
+        self.value(out, kind, source);
     }
 
     fn value(&self, out: &mut Vec<u8>, value: FieldKind, source: ValueSource) {
@@ -206,11 +201,9 @@ impl RecordWriter<'_> {
     }
 
     fn object(&self, out: &mut Vec<u8>, fields: Fields, source: ValueSource) {
-        let mut separator = b'{';
-        for (position, &(name, value)) in fields.iter().enumerate() {
-            out.push(separator);
-            separator = b',';
-            self.field(out, name, value, source.at(position));
+        out.push(b'{');
+        for (position, &(name, kind)) in fields.iter().enumerate() {
+            self.field(out, name, kind, source.at(position));
         }
         out.push(b'}');
     }
@@ -225,14 +218,22 @@ const fn state(state: RecordState) -> &'static str {
     }
 }
 
-/// Appends a member without content.
+/// Appends a member without content, if it is there at all.
 fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
     let value = match form {
-        LeftOut::Absent | LeftOut::Null => "null",
+        LeftOut::Absent => return,
+        LeftOut::Null => "null",
         LeftOut::Empty => "\"\"",
         LeftOut::Unreadable => "\"unknown\"",
     };
-    put(out, format_args!("\"{name}\":{value}"));
+    member(out, name);
+    put(out, format_args!("{value}"));
+}
+
+/// Appends the name of a member, and a comma unless it is the first of its object.
+fn member(out: &mut Vec<u8>, name: &str) {
+    let comma = if out.last() == Some(&b'{') { "" } else { "," };
+    put(out, format_args!("{comma}\"{name}\":"));
 }
 
 /// Undocumented fields: numbers that no double holds, deep nesting, other scripts, null.

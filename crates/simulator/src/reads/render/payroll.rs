@@ -3,7 +3,7 @@
 //! Code and identifier are fixed; the name changes with each state.
 
 use super::{Shape, content, content::ValueSource, extra_fields, left_out, put, text};
-use crate::{knobs::LeftOut, random::mix, world::PayrollRow};
+use crate::{random::mix, world::PayrollRow};
 
 /// A payroll company alone.
 pub fn payroll_json(seed: u64, row: &PayrollRow, shape: Shape) -> Vec<u8> {
@@ -17,13 +17,10 @@ pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shap
     put(out, format_args!("{{\"companyCode\":{},\"companyName\":", payroll_code(seed, row.index)));
     text(out, &payroll_name(seed, row));
     put(out, format_args!(",\"identifierNumber\":\"{}\"", payroll_identifier(seed, row.index)));
-    match (shape.without_last_update, shape.left_out) {
-        (false, _) => put(out, format_args!(",\"lastUpdate\":\"{}\"", row.updated.iso_milliseconds())),
-        (true, LeftOut::Absent) => {}
-        (true, form) => {
-            out.push(b',');
-            left_out(out, "lastUpdate", form);
-        }
+    if shape.without_last_update {
+        left_out(out, "lastUpdate", shape.left_out);
+    } else {
+        put(out, format_args!(",\"lastUpdate\":\"{}\"", row.updated.iso_milliseconds()));
     }
     if shape.extra {
         extra_fields(out, source(seed, row.index, row.revision));

@@ -11,8 +11,8 @@ fn place(resource: Resource, index: u32) -> Place {
     Place { resource, company: (resource != Resource::Companies).then_some(3), index }
 }
 
-fn row(revision: u32) -> Row {
-    Row {
+fn row(revision: u32) -> WorldRow {
+    WorldRow {
         sequence: 9_007_199_254_740_993,
         changed: Ticks(17_000_000_001_234_567),
         revision,
@@ -21,7 +21,7 @@ fn row(revision: u32) -> Row {
     }
 }
 
-fn written(place: Place, row: &Row, shape: Shape) -> Json {
+fn written(place: Place, row: &WorldRow, shape: Shape) -> Json {
     let mut out = Vec::new();
     write_record(&mut out, &Naming::new(SEED), place, row, shape);
     serde_json::from_slice(&out).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&out)))
@@ -76,7 +76,7 @@ fn a_revision_reached_again_after_a_restore_differs() {
         let of = place(resource, 1);
 
         let first = written(of, &row(1), Shape::default());
-        let again = written(of, &Row { lineage: 1, ..row(1) }, Shape::default());
+        let again = written(of, &WorldRow { lineage: 1, ..row(1) }, Shape::default());
 
         assert_eq!(first["correlationId"], again["correlationId"]);
         assert_ne!(first, again, "{resource}");

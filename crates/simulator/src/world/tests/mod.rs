@@ -4,10 +4,11 @@ use super::*;
 
 mod model;
 
-use crate::{clock::SECOND, knobs::Churn};
+use crate::knobs::Churn;
 
 const NOW: Ticks = Ticks(17_000_000_000_000_000);
-const VIEW: View = View { as_of: None, disabled: DisabledShows::Everywhere, order: ListOrder::Created };
+const VIEW: WorldView =
+    WorldView { as_of: None, disabled: DisabledShows::Everywhere, order: ListOrder::Created };
 
 fn world(settings: &WorldSettings) -> (World, Clock) {
     let clock = Clock::new(Some(NOW));
@@ -18,7 +19,7 @@ fn small() -> WorldSettings {
     WorldSettings { companies: 4, customers: 5, accounts: 3, others: 1, ..WorldSettings::default() }
 }
 
-fn all(world: &World) -> Vec<(Place, Row)> {
+fn all(world: &World) -> Vec<(Place, WorldRow)> {
     Resource::ALL.into_iter().flat_map(|resource| world.records(resource)).collect()
 }
 
@@ -32,14 +33,14 @@ fn company(index: u32) -> Place {
 
 #[test]
 fn a_row_is_no_larger_for_being_undoable() {
-    assert_eq!(size_of::<Row>(), 24);
-    assert_eq!(size_of::<Option<Row>>(), 24);
+    assert_eq!(size_of::<WorldRow>(), 24);
+    assert_eq!(size_of::<Option<WorldRow>>(), 24);
 }
 
 #[test]
 fn initial_sequences_follow_the_dates() {
     let (world, _) = world(&small());
-    let mut by_counter: HashMap<Option<u32>, Vec<Row>> = HashMap::new();
+    let mut by_counter: HashMap<Option<u32>, Vec<WorldRow>> = HashMap::new();
 
     for (place, row) in all(&world) {
         let owner = if place.resource == Resource::Companies { Some(place.index) } else { place.company };
@@ -63,14 +64,14 @@ fn steps_reach_everything_and_keep_the_size() {
     for number in 0..25_000 {
         assert_eq!(world.changes(), number);
         match world.step(&clock) {
-            Change::Record(change) => {
+            WorldChange::Record(change) => {
                 *kinds.entry(change.kind).or_default() += 1;
                 *resources.entry(change.place.resource).or_default() += 1;
                 of_companies += u32::from(change.place.company.is_some());
                 early += u32::from(change.place.company.is_some_and(|company| company < 10));
             }
-            Change::Payroll => payroll += 1,
-            Change::Invoicing(_) => invoicing += 1,
+            WorldChange::Payroll => payroll += 1,
+            WorldChange::Invoicing(_) => invoicing += 1,
         }
         assert!((first / 2..=first * 2).contains(&world.living), "{}", world.living);
     }
@@ -112,11 +113,11 @@ fn an_empty_world_begins_with_a_company() {
     };
     let (mut world, clock) = world(&nothing);
 
-    let Change::Record(change) = world.step(&clock) else { panic!("not a record") };
+    let WorldChange::Record(change) = world.step(&clock) else { panic!("not a record") };
 
     assert_eq!((change.place, change.kind), (company(0), Kind::Created));
     for _ in 0..200 {
-        assert!(matches!(world.step(&clock), Change::Record(_)));
+        assert!(matches!(world.step(&clock), WorldChange::Record(_)));
     }
 }
 
@@ -128,7 +129,7 @@ fn a_restore_ends_at_the_oldest_state_kept() {
         world.act(customer(0, 0), Kind::Updated, &clock).unwrap();
     }
     let id = world.id(customer(0, 0));
-    let then = View { as_of: Some(first.changed), ..VIEW };
+    let then = WorldView { as_of: Some(first.changed), ..VIEW };
 
     let stale = world.record(Resource::Customers, Some(0), &id, &then).unwrap().1;
     let count = world.restore(0, first.changed);
@@ -174,33 +175,4 @@ fn churn_enables_no_disabled_record() {
     assert!(changes.iter().any(|change| change.kind == Kind::Updated));
     assert!(changes.iter().all(|change| change.place.index >= 28), "{changes:?}");
     assert_eq!(world.table(Resource::Customers, Some(0)).unwrap().enabled(), 0, "both left in the end");
-}
-
-#[test]
-fn a_slice_of_payroll_is_that_part_of_the_whole_list() {
-    let (mut world, clock) = world(&WorldSettings { payroll_companies: 9, ..small() });
-    let compare = |world: &World| {
-        for order in [ListOrder::Created, ListOrder::Newest, ListOrder::Scattered, ListOrder::Changed] {
-            for as_of in [None, Some(NOW), Some(NOW.minus(std::time::Duration::from_secs(1)))] {
-                let whole = world.payroll_slice(0, usize::MAX, order, as_of).0;
-                for (offset, limit) in [(0, 4), (4, 4), (8, 4), (0, 99), (99, 4), (u64::MAX, usize::MAX)] {
-                    let from = usize::try_from(offset).unwrap().min(whole.len());
-                    let expected: Vec<_> = whole[from..].iter().take(limit).copied().collect();
-
-                    let slice = world.payroll_slice(offset, limit, order, as_of);
-
-                    assert_eq!(slice, (expected, whole.len() as u64), "{order:?} {as_of:?} {offset} {limit}");
-                }
-            }
-        }
-    };
-
-    compare(&world);
-    clock.advance(SECOND);
-    for (index, kind) in
-        [(Some(0), Kind::Deleted), (Some(5), Kind::Deleted), (Some(2), Kind::Updated), (None, Kind::Created)]
-    {
-        world.act_payroll(index, kind, &clock).unwrap();
-        compare(&world);
-    }
 }

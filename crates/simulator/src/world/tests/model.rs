@@ -8,7 +8,7 @@ use super::*;
 
 /// All states of each record, oldest first.
 struct Model {
-    timelines: BTreeMap<Place, Vec<Row>>,
+    timelines: BTreeMap<Place, Vec<WorldRow>>,
 }
 
 /// What a test does to the world; numbers are taken modulo what there is.
@@ -67,7 +67,7 @@ impl Model {
         self.timelines.retain(|_, timeline| !timeline.is_empty());
     }
 
-    fn at(&self, place: &Place, as_of: Option<Ticks>) -> Option<Row> {
+    fn at(&self, place: &Place, as_of: Option<Ticks>) -> Option<WorldRow> {
         let states = self.timelines.get(place)?;
         let row = *states.iter().rfind(|row| as_of.is_none_or(|moment| row.changed <= moment))?;
         let reachable = place.company.is_none_or(|company| {
@@ -76,9 +76,9 @@ impl Model {
         (reachable && row.state != RecordState::Deleted).then_some(row)
     }
 
-    fn list(&self, list: List, view: &View) -> Vec<(Place, Row)> {
+    fn list(&self, list: List, view: &WorldView) -> Vec<(Place, WorldRow)> {
         let (resource, company) = list;
-        let mut rows: Vec<(Place, Row)> = self
+        let mut rows: Vec<(Place, WorldRow)> = self
             .timelines
             .keys()
             .filter(|place| place.resource == resource && place.company == company)
@@ -156,8 +156,8 @@ fn perform(act: &Act, world: &mut World, model: &mut Model, clock: &Clock) {
             Vec::new()
         }
         Act::Step => match world.step(clock) {
-            Change::Record(change) => vec![change],
-            Change::Payroll | Change::Invoicing(_) => Vec::new(),
+            WorldChange::Record(change) => vec![change],
+            WorldChange::Payroll | WorldChange::Invoicing(_) => Vec::new(),
         },
         Act::Churn(company) => {
             let churn = crate::knobs::Churn { inserts: 0.7, deletes: 0.7, updates: 0.7 };
@@ -169,7 +169,7 @@ fn perform(act: &Act, world: &mut World, model: &mut Model, clock: &Clock) {
     }
 }
 
-fn compare(world: &World, model: &Model, view: &View) {
+fn compare(world: &World, model: &Model, view: &WorldView) {
     let lists = (0..COMPANIES + 2)
         .flat_map(|company| [(Resource::Customers, Some(company)), (Resource::Accounts, Some(company))]);
     for list in lists.chain([(Resource::Companies, None)]) {
@@ -224,12 +224,12 @@ proptest! {
 
         for act in &acts {
             perform(act, &mut world, &mut model, &clock);
-            compare(&world, &model, &View { as_of: None, disabled, order });
+            compare(&world, &model, &WorldView { as_of: None, disabled, order });
         }
 
         let moments = model.moments();
         for moment in [moments[moment % moments.len()], Ticks(moments[moments.len() - 1].0 - 1)] {
-            compare(&world, &model, &View { as_of: Some(moment), disabled, order });
+            compare(&world, &model, &WorldView { as_of: Some(moment), disabled, order });
         }
     }
 }

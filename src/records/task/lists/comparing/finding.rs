@@ -37,12 +37,12 @@ impl Finding {
     pub(in super::super) fn count(self, progress: &mut RunProgress) {
         match self {
             Self::Same | Self::Again => {}
-            Self::Disabled => progress.disabled += 1,
+            Self::Disabled => progress.compared.disabled += 1,
             Self::Differs(kind) => {
-                kind.count(&mut progress.differences, 1);
-                progress.vanished += u64::from(kind == Difference::Vanished);
+                kind.count(&mut progress.compared.differences, 1);
+                progress.work.vanished += u64::from(kind == Difference::Vanished);
             }
-            Self::Repaired(kind) => kind.count(&mut progress.repaired, 1),
+            Self::Repaired(kind) => kind.count(&mut progress.compared.repaired, 1),
         }
     }
 }
@@ -85,11 +85,11 @@ impl Draft<'_> {
             None => looked.unlisted(&value, &stamp, before.as_ref()),
         };
         let repairs = match found {
-            Finding::Differs(kind) if kind.can_be_repaired() => run.repair,
+            Finding::Differs(kind) if kind.can_be_repaired() => run.verification.repair,
             // The record exists, although no list has it, so a newer version is published.
             Finding::Differs(Difference::Unlisted) => {
                 let tells_version = !matches!(stamp.version, Version::Content { .. });
-                run.repair && tells_version && stamp.against(before.as_ref()).publishes()
+                run.verification.repair && tells_version && stamp.against(before.as_ref()).publishes()
             }
             _ => false,
         };
@@ -126,7 +126,8 @@ impl Draft<'_> {
             // The topic has caught up.
             return Ok(Finding::Same);
         }
-        let Some(row) = suspect.row.as_deref().filter(|_| context.run.repair && kind.can_be_repaired())
+        let Some(row) =
+            suspect.row.as_deref().filter(|_| context.run.verification.repair && kind.can_be_repaired())
         else {
             return Ok(Finding::Differs(kind));
         };

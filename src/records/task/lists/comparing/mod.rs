@@ -37,14 +37,13 @@ pub(super) use self::{
     strangers::Strangers,
 };
 use super::{
-    Getting, Got, LOOK, Lists, Missing, Stage, What, Written,
+    Active, Getting, Got, LOOK, Lists, Missing, PartContent, Stage, What,
     job::{Answer, Job},
     pages::Fresh,
     topic::{self, Holds, View},
 };
 use crate::records::{
     fence::ShardFence,
-    proof::Reading,
     schedule::Subject,
     task::{Shared, micros},
 };
@@ -74,7 +73,7 @@ pub(super) struct Suspect {
 #[derive(Debug, Default)]
 pub(super) struct Comparing {
     suspects: HashMap<Key, Suspect>,
-    /// How long to wait for events in flight.
+    /// Until when to wait for events in flight; microseconds since 1970.
     waits_until: Option<i64>,
 }
 
@@ -181,59 +180,62 @@ impl Suspect {
 }
 
 impl Lists {
-    /// Whether a list may continue: its topic was read, and its differences are certain.
-    pub(super) fn is_compared(
+    /// Continues the comparison of a list: reads the topic, and queues differences that are certain. Returns whether the list may go on
+    /// with its requests.
+    pub(super) fn advance_comparison(
         &mut self,
         number: u64,
         getting: &mut Getting,
         fence: &ShardFence,
         now: i64,
     ) -> bool {
-        let (runs, shared, shard) = (&self.runs, &self.shared, self.shard);
-        self.views.retain(|(run, _), _| runs.contains_key(run));
+        let (shared, shard) = (&self.shared, self.shard);
         let Some(job) = self.jobs.get_mut(&number) else { return true };
-        let is_settled = job.is_settled();
+        let (is_settled, is_proved) = (job.is_settled(), job.is_proved());
         let Job { run, what: What::List(collection), comparing: Some(comparing), .. } = job else {
             return true;
         };
-        if runs.get(&run.id).is_none_or(|active| active.wanted != DesiredRunState::Running) {
-            return true;
-        }
-        let view = self.views.entry((run.id.clone(), collection.list)).or_default();
+        let is_wanted = |active: &&mut Active| active.wanted == DesiredRunState::Running;
+        let Some(active) = self.runs.get_mut(&run.id).filter(is_wanted) else { return true };
+        let view = active.views.entry(collection.list).or_default();
         let of = (&run.id, collection.list);
         match &job.stage {
             Stage::Pages if !view.is_ready() => {
                 read_topic(view, of, getting, (shared, shard, fence), now);
                 false
             }
-            Stage::Pages => match &job.sample {
+            Stage::Pages => match &job.proof.sample {
                 Some(sample) if sample.needs_count() => {
                     job.stage = Stage::Asking;
-                    let shards =
-                        if collection.list.spans_companies() { shared.preparer.partitions() } else { 1 };
+                    let shards = if collection.list.spans_companies() {
+                        shared.output.preparer.partitions()
+                    } else {
+                        1
+                    };
+                    let shards = u64::try_from(shards).unwrap_or(1);
                     getting.push(count(number, collection.list, collection.company.as_ref(), fence, shards));
                     false
                 }
                 _ => true,
             },
-            Stage::Compare if is_settled && job.due <= now => {
+            Stage::Compare if is_settled && job.requests.due <= now => {
                 comparing.look(collection.list, fence, view, now);
                 let needs_topic = comparing.needs_topic(view);
                 if needs_topic {
                     read_topic(view, of, getting, (shared, shard, fence), now);
                 }
                 if needs_topic || comparing.waits(micros(shared.source.enrich.park_after), now) {
-                    job.due = now.saturating_add(LOOK);
+                    job.requests.due = now.saturating_add(LOOK);
                     return false;
                 }
-                let certain = comparing.take_certain(run.repair);
+                let certain = comparing.take_certain(run.verification.repair);
                 if !certain.is_empty() {
                     let bytes = 512 * certain.len();
-                    self.put(number, Written::Found(certain), bytes);
+                    self.put(number, PartContent::Found(certain), bytes);
                     return false;
                 }
                 // An unproved or filtered list does not show which records are missing.
-                if !job.reading.as_ref().is_some_and(Reading::is_proved) || job.filter.is_some() {
+                if !is_proved || job.proof.filter.is_some() {
                     let mut missing = Missing::default();
                     comparing.ask(&mut missing);
                     job.stage = Stage::Missing(missing);
@@ -246,7 +248,9 @@ impl Lists {
 
     /// Takes the result of reading a topic.
     pub(super) fn topic_read(&mut self, run: RunId, list: List, read: topic::Read, now: i64) {
-        let Some(view) = self.views.get_mut(&(run, list)) else { return };
+        let Some(view) = self.runs.get_mut(&run).and_then(|active| active.views.get_mut(&list)) else {
+            return;
+        };
         if let Err(why) = view.take(read, |tries| self.shared.wait(tries), now) {
             tracing::warn!(connector = &*self.shared.task.connector, shard = self.shard, %list, why,
                 is_given_up = view.is_ready(), "cannot read a topic to compare its records");
@@ -263,7 +267,7 @@ impl Lists {
             return;
         }
         let bytes = 512 + if let Answer::There(json) = &answer { json.len() } else { 0 };
-        self.put(number, Written::Looked(Box::new((subject, answer))), bytes);
+        self.put(number, PartContent::Looked(Box::new((subject, answer))), bytes);
     }
 }
 
@@ -281,14 +285,13 @@ fn read_topic(
     getting.push(reading.boxed());
 }
 
-/// Estimates the number of known records of a list that `shards` shards share. It is rounded up to a power of two if there are
-/// several, so that all shards sample the same pages although their own numbers differ.
+/// Estimates the number of known records of a list that `shards` shards share.
 fn count(
     number: u64,
     list: List,
     company: Option<&CompanyId>,
     fence: &ShardFence,
-    shards: i32,
+    shards: u64,
 ) -> BoxFuture<'static, Got> {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
@@ -299,19 +302,9 @@ fn count(
     });
     async move {
         let known = known.await.map(|_| counted.load(Ordering::Relaxed));
-        Got::Counted(number, known.map(|own| of_all(own, shards)))
+        Got::Counted(number, known.map(|own| own.saturating_mul(shards)))
     }
     .boxed()
-}
-
-/// Extrapolates the number of one shard to all.
-fn of_all(own: u64, shards: i32) -> u64 {
-    match u64::try_from(shards) {
-        Ok(shards) if shards > 1 => {
-            own.saturating_mul(shards).checked_next_power_of_two().unwrap_or(u64::MAX)
-        }
-        _ => own,
-    }
 }
 
 #[cfg(test)]
@@ -321,13 +314,6 @@ mod tests {
     use model::{AccountingResource, Epoch, Rank, RecordId, Value};
 
     use super::{super::topic::digest, *};
-
-    #[test]
-    fn shards_with_different_counts_sample_the_same_pages() {
-        assert_eq!(of_all(57, 1), 57);
-        assert_eq!([120, 128, 101].map(|own| of_all(own, 4)), [512; 3]);
-        assert_eq!((of_all(0, 4), of_all(u64::MAX, 4)), (1, u64::MAX));
-    }
 
     pub(super) fn subject() -> Subject {
         let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("a").unwrap());

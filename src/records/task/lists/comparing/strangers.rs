@@ -22,14 +22,14 @@ pub(in super::super) struct Strangers {
     lists: BTreeSet<List>,
     /// When to search again.
     due: Option<i64>,
-    /// How long to wait for fence entries of found keys.
+    /// Until when to wait for fence entries of found keys; microseconds since 1970.
     waits_until: Option<i64>,
 }
 
 impl Strangers {
     /// The search in the topics of these lists; empty unless the run verifies whole lists.
     pub(in super::super) fn of(run: &Run, lists: &[List]) -> Self {
-        let is_whole = run.kind == RunKind::Verify && run.sample.is_none();
+        let is_whole = run.kind == RunKind::Verify && run.verification.sample.is_none();
         let lists = lists.iter().copied().filter(|_| is_whole).collect();
         Self { lists, ..Self::default() }
     }
@@ -70,7 +70,7 @@ impl Lists {
             let Some(active) = self.runs.get_mut(&run) else { continue };
             active.strangers.due = Some(now.saturating_add(LOOK));
             for list in active.strangers.lists.clone() {
-                let view = self.views.entry((run.clone(), list)).or_default();
+                let view = active.views.entry(list).or_default();
                 if !view.is_ready() {
                     read_topic(view, (&run, list), getting, (&self.shared, self.shard, fence), now);
                     continue;
@@ -96,8 +96,8 @@ impl Lists {
                     tracing::warn!(connector = &*self.shared.task.connector, shard = self.shard, %list,
                         count = strangers.len(), keys, "a topic has records that this worker never published");
                     let count = strangers.len() as u64;
-                    Difference::Foreign.count(&mut active.progress.differences, count);
-                    self.ready.push_back(Part::standing(&run));
+                    Difference::Foreign.count(&mut active.progress.compared.differences, count);
+                    self.parts.ready.push_back(Part::standing(&run));
                 }
                 active.strangers.lists.remove(&list);
             }

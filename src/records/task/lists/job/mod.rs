@@ -26,6 +26,7 @@ use super::{
     comparing::Comparing,
     pages::Load,
     sample::Sample,
+    spanning::{ListEnd, ListRole},
 };
 use crate::records::{proof::Reading, schedule::Subject};
 
@@ -46,43 +47,88 @@ pub(super) enum What {
 pub(super) struct Job {
     pub(super) run: Arc<Run>,
     pub(super) what: What,
-    /// The proof of the list. `None` for known records, and while the scan of the fence has it.
-    pub(super) reading: Option<Reading>,
+    /// Whether this shard reads it, or gets its pages from another shard of the task.
+    pub(super) role: ListRole,
+    pub(super) stage: Stage,
+    pub(super) proof: ListProof,
+    pub(super) rows: RowResults,
+    pub(super) written: WriteState,
+    pub(super) requests: RequestState,
+    /// Up to where known records were read again.
+    pub(super) cursor: Cursor,
+    /// Differences, if the run verifies.
+    pub(super) comparing: Option<Comparing>,
+}
+
+/// How a list is read, and what is proved of it.
+#[derive(Debug, Default)]
+pub(super) struct ListProof {
+    /// `None` for known records, and in a follower until the leader has read the whole list.
+    pub(super) reading: Option<Arc<Reading>>,
+    /// Since when nothing is proved, because the provider went back to older versions while it was read; microseconds since 1970.
+    pub(super) void_since: Option<i64>,
     /// Number of rows that the proof remembers, as counted for the task.
     pub(super) load: Load,
-    /// Number of the last page mark.
-    pub(super) marks: u64,
     pub(super) started_at: i64,
-    /// Results of its rows, and of its records that were read by id.
+    /// Filter of the payroll list.
+    pub(super) filter: Option<String>,
+    /// The pages to read, if the run reads samples.
+    pub(super) sample: Option<Sample>,
+    pub(super) offer: Offer,
+}
+
+/// Results of the rows of a list.
+#[derive(Debug, Default)]
+pub(super) struct RowResults {
+    /// Of its rows, and of its records that were read by id.
     pub(super) counts: Counts,
     /// Whether the state topic has counts; `has_counted` says whether they have changed since.
     pub(super) keeps_counts: bool,
     pub(super) has_counted: bool,
-    pub(super) stage: Stage,
+    /// Whether its counts are in a batch that is not committed yet.
+    pub(super) is_writing_counts: bool,
+    /// Records that thin rows have requested and that are not settled yet.
+    pub(super) asked_for: Vec<Subject>,
+    /// Requested records that were given up. Later passes do not request them again.
+    pub(super) lost: HashSet<Subject>,
+}
+
+/// What of a list is committed, and marked as read.
+#[derive(Debug, Default)]
+pub(super) struct WriteState {
+    /// Number of the last page that was taken, over all passes; its mark may not be written yet. In a follower: the last mark of an earlier
+    /// owner.
+    pub(super) marks: u64,
+    /// Marks of its last pages, in order: they are written once no request of any row is open, here and in all followers.
+    pub(super) unmarked: Vec<PageMark>,
+    /// Number of its parts that are not committed yet, and how many of these are marks.
+    pub(super) unwritten: usize,
+    pub(super) unwritten_marks: usize,
+}
+
+/// The last requests of a list, and when the next one is due.
+#[derive(Debug)]
+pub(super) struct RequestState {
+    /// Failed attempts since the last success.
     pub(super) tries: u32,
     /// The last failure of a page.
     pub(super) problem: Option<String>,
     /// Earliest time of its next request, in microseconds since 1970.
     pub(super) due: i64,
-    /// Number of its parts that are not committed yet.
-    pub(super) unwritten: usize,
-    /// Filter of the payroll list.
-    pub(super) filter: Option<String>,
-    /// Records that thin rows have requested and that are not settled yet.
-    pub(super) asked_for: Vec<Subject>,
-    /// Requested records that were given up. Later passes do not request them again.
-    pub(super) lost: HashSet<Subject>,
-    /// Marks of its last pages, in order: they are written once all requests are settled.
-    pub(super) rest: Vec<PageMark>,
     /// When its last page was answered, in microseconds since 1970.
     pub(super) answered: i64,
-    /// Up to where known records were read again.
-    pub(super) cursor: Cursor,
-    /// Differences, if the run verifies.
-    pub(super) comparing: Option<Comparing>,
-    /// The pages to read, if the run reads samples.
-    pub(super) sample: Option<Sample>,
-    /// The provider does not know its path, and the run reads its known records by id instead.
+}
+
+impl Default for RequestState {
+    fn default() -> Self {
+        Self { tries: 0, problem: None, due: i64::MIN, answered: i64::MIN }
+    }
+}
+
+/// Whether the provider offers the path of a list.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Offer {
+    /// It does not know the path, and the run reads the known records by id instead.
     pub(super) is_absent: bool,
     /// It is a list of accounts, and the provider has no such path.
     pub(super) is_unoffered: bool,
@@ -90,7 +136,7 @@ pub(super) struct Job {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The next page has to be requested, as soon as the previous one is committed.
+    /// The next page has to be requested, as soon as the previous one is committed. A follower waits for it instead.
     Pages,
     /// A page is requested.
     Asking,
@@ -110,8 +156,14 @@ pub(super) enum Stage {
 impl Job {
     /// Sets the proof of the list.
     pub(super) fn set_reading(&mut self, reading: Reading) {
-        self.load.set(reading.remembered());
-        self.reading = Some(reading);
+        self.proof.load.set(reading.remembered());
+        self.proof.reading = Some(Arc::new(reading));
+    }
+
+    /// Whether it is proved that its pages showed every record that the list had.
+    pub(super) fn is_proved(&self) -> bool {
+        self.proof.void_since.is_none()
+            && self.proof.reading.as_ref().is_some_and(|reading| reading.is_proved())
     }
 
     /// A job of which nothing has been read.
@@ -119,46 +171,83 @@ impl Job {
         Self {
             run,
             what,
-            reading: None,
-            load: Load::default(),
-            marks: 0,
-            started_at: now,
-            counts: Counts::default(),
-            keeps_counts: false,
-            has_counted: false,
+            role: ListRole::default(),
             stage: Stage::Compare,
-            tries: 0,
-            problem: None,
-            due: i64::MIN,
-            unwritten: 0,
-            filter: None,
-            asked_for: Vec::new(),
-            lost: HashSet::new(),
-            rest: Vec::new(),
-            answered: i64::MIN,
+            proof: ListProof { started_at: now, ..ListProof::default() },
+            rows: RowResults::default(),
+            written: WriteState::default(),
+            requests: RequestState::default(),
             cursor: Cursor::default(),
             comparing: None,
-            sample: None,
-            is_absent: false,
-            is_unoffered: false,
         }
     }
 
-    /// Whether it has waited for more than [`IDLE_AFTER`] for requested records only. That may last until they are given up.
+    /// Whether it has waited for more than [`IDLE_AFTER`] for requested records or followers only. That may last until records are
+    /// given up.
     pub(super) fn is_idle(&self, now: i64) -> bool {
         matches!(self.stage, Stage::Pages | Stage::Compare)
-            && !self.asked_for.is_empty()
-            && now.saturating_sub(self.answered) > IDLE_AFTER
+            && !(self.rows.asked_for.is_empty()
+                && self.written.unmarked.is_empty()
+                && self.role.may_request())
+            && now.saturating_sub(self.requests.answered) > IDLE_AFTER
     }
 
     /// Whether its next page may be requested: what was read is committed, and few pages wait for their mark.
-    pub(super) const fn may_read(&self) -> bool {
-        self.unwritten == 0 && self.rest.len() < MOST_UNMARKED
+    pub(super) fn may_read(&self) -> bool {
+        self.is_committed() && self.written.unmarked.len() < MOST_UNMARKED && self.role.may_request()
+    }
+
+    /// Whether everything that was read of it is committed.
+    pub(super) const fn is_committed(&self) -> bool {
+        self.written.unwritten == self.written.unwritten_marks
+    }
+
+    /// Takes the marks that may be written: no request of any row of the list is open here, and all followers have settled the page.
+    pub(super) fn take_due_marks(&mut self) -> Vec<PageMark> {
+        if !self.is_committed() || !self.rows.asked_for.is_empty() {
+            return Vec::new();
+        }
+        let due = self.written.unmarked.iter().take_while(|mark| self.role.may_mark(mark.number)).count();
+        self.written.unmarked.drain(..due).collect()
+    }
+
+    /// Passes on how the reading has ended.
+    pub(super) fn relay_end(&mut self) {
+        if matches!(self.stage, Stage::Pages | Stage::Asking) || !self.is_settled() {
+            return;
+        }
+        let Self { role, proof, requests, .. } = self;
+        let end = || {
+            let ListProof { started_at, offer, .. } = *proof;
+            let (filter, answered) = (proof.filter.clone(), requests.answered);
+            let (reading, is_void) = (proof.reading.clone()?, proof.void_since.is_some());
+            Some(ListEnd { reading, started_at, filter, offer, is_void, answered })
+        };
+        role.leader().into_iter().for_each(|leader| leader.relay_end(end));
+    }
+
+    /// Takes the end of the reading from the leader.
+    pub(super) fn follow_to_end(&mut self, end: &ListEnd, now: i64) {
+        let ListEnd { reading, started_at, filter, offer, is_void, answered } = end;
+        if *is_void {
+            self.proof.void_since.get_or_insert(now);
+        }
+        self.requests.answered = *answered;
+        self.proof.reading = Some(Arc::clone(reading));
+        self.proof.filter.clone_from(filter);
+        (self.proof.started_at, self.proof.offer, self.stage) = (*started_at, *offer, Stage::Compare);
+    }
+
+    /// Tells the leader what this shard has done.
+    pub(super) fn report(&mut self, is_over: bool) {
+        let is_settled = self.is_settled() && !self.has_new_counts() && !self.rows.is_writing_counts;
+        let (is_void, is_braked) = (self.proof.void_since.is_some(), matches!(self.stage, Stage::Braked(_)));
+        self.role.follower().into_iter().for_each(|one| one.report(is_settled, is_void, is_braked, is_over));
     }
 
     /// Whether everything that was read of it is committed, and all requests of its rows are settled.
     pub(super) const fn is_settled(&self) -> bool {
-        self.unwritten == 0 && self.asked_for.is_empty() && self.rest.is_empty()
+        self.written.unwritten == 0 && self.rows.asked_for.is_empty() && self.written.unmarked.is_empty()
     }
 
     pub(super) fn priority(&self) -> Priority {
@@ -178,7 +267,7 @@ impl Job {
     /// Whether it is a list of one company whose next pages may show many new records.
     pub(super) fn grows(&self) -> bool {
         let is_of_company = self.collection().is_some_and(|collection| collection.company.is_some());
-        is_of_company && self.reading.as_ref().is_none_or(Reading::grows)
+        is_of_company && self.proof.reading.as_ref().is_none_or(|reading| reading.grows())
     }
 
     /// The known records that it reads again; `None` for a list.
@@ -191,7 +280,7 @@ impl Job {
 
     /// Its keys in the state topic.
     pub(super) fn kept(&self, shard: i32) -> Vec<Key> {
-        let marks = u64::from(!self.keeps_counts)..=self.marks;
+        let marks = u64::from(!self.rows.keeps_counts)..=self.written.marks;
         let pages = self.collection().map(|collection| marks.map(|n| collection.page(shard, n)));
         let cursor = self.again().map(|again| state::cursor(shard, &again));
         pages.into_iter().flatten().chain(cursor).collect()
@@ -202,6 +291,7 @@ impl Job {
         let is_released = matches!(self.stage, Stage::Braked(since) if since < at);
         if is_released {
             self.stage = Stage::Compare;
+            self.report(false);
         }
         is_released
     }
@@ -223,7 +313,7 @@ impl Job {
     /// Its progress, for operators.
     pub(super) fn progress(&self) -> Option<ListProgress> {
         let Collection { list, company, .. } = self.collection()?;
-        let (pass, pages, rows, of) = self.reading.as_ref()?.progress();
+        let (pass, pages, rows, of) = self.proof.reading.as_ref()?.progress();
         Some(ListProgress { company: company.clone(), list: *list, pass, pages, rows, of })
     }
 }

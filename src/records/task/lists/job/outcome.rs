@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use model::{Certificate, CertificateMethod, Key, List, Origin};
 
-use super::{Job, Stage};
+use super::{Job, Stage, WENT_BACK};
 use crate::records::{
     schedule::Subject,
     task::state::{self, Collection, Counts},
@@ -13,16 +13,16 @@ use crate::records::{
 impl Job {
     /// Counts published records and unusable rows.
     pub(in super::super) fn count(&mut self, published: u64, unusable: u64) {
-        self.counts.published += published;
-        self.counts.unusable += unusable;
-        self.has_counted |= published + unusable > 0;
+        self.rows.counts.published += published;
+        self.rows.counts.unusable += unusable;
+        self.rows.has_counted |= published + unusable > 0;
     }
 
     /// Counts a requested record that was given up; later passes do not request it again. Returns whether the list waited for it.
     pub(in super::super) fn loses(&mut self, subject: &Subject) -> bool {
-        let is_asked_for = self.asked_for.contains(subject);
+        let is_asked_for = self.rows.asked_for.contains(subject);
         if is_asked_for {
-            self.lost.insert(subject.clone());
+            self.rows.lost.insert(subject.clone());
             self.count(0, 1);
         }
         is_asked_for
@@ -37,21 +37,21 @@ impl Job {
         let is_asked_for = subject.is_some_and(|subject| self.loses(subject));
         if !is_asked_for && origin != Origin::Enrichment && self.collection().is_some_and(has) {
             // It was counted as published when its entry was built.
-            self.counts.published = self.counts.published.saturating_sub(1);
+            self.rows.counts.published = self.rows.counts.published.saturating_sub(1);
             self.count(0, 1);
         }
     }
 
     /// Whether its counts have changed and have to be written. At its end they are in its certificate instead.
     pub(in super::super) fn has_new_counts(&self) -> bool {
-        self.has_counted && self.collection().is_some() && !matches!(self.stage, Stage::Ending)
+        self.rows.has_counted && self.collection().is_some() && !matches!(self.stage, Stage::Ending)
     }
 
     /// Key and value of its counts, if they have to be written now.
     pub(in super::super) fn take_counts(&mut self, shard: i32) -> Option<(Key, Bytes)> {
         let key = self.collection().filter(|_| self.has_new_counts())?.page(shard, 0);
-        (self.has_counted, self.keeps_counts) = (false, true);
-        Some((key, state::json(&self.counts)))
+        (self.rows.has_counted, self.rows.keeps_counts, self.rows.is_writing_counts) = (false, true, true);
+        Some((key, state::json(&self.rows.counts)))
     }
 
     /// Its certificate; `None` if it is no list or has no verdict.
@@ -63,7 +63,7 @@ impl Job {
         now: i64,
     ) -> Option<Certificate> {
         let Collection { run, list, company, .. } = self.collection()?;
-        let (reading, begun) = (self.reading.as_ref()?, self.started_at);
+        let (reading, begun) = (self.proof.reading.as_ref()?, self.proof.started_at);
         let open = match company {
             Some(company) => {
                 Certificate::of_company(connector, run.clone(), list.name(), company.clone(), begun)
@@ -71,22 +71,27 @@ impl Job {
             None => Certificate::of_shard(connector, run.clone(), list.name(), shard, begun),
         };
         let mut certificate = reading.complete(open)?;
-        certificate.ended_at = now;
-        certificate.filter = self.filter.clone().filter(|_| reading.is_filtered());
-        let Counts { published, unusable } = self.counts;
+        certificate.reading.ended_at = now;
+        certificate.filter = self.proof.filter.clone().filter(|_| reading.is_filtered());
+        let Counts { published, unusable } = self.rows.counts;
         if unusable > 0 && certificate.certified {
             (certificate.certified, certificate.method) = (false, CertificateMethod::None);
             certificate.reason = Some(format!("{unusable} rows cannot be used: see the dead letters"));
         }
-        certificate.published = i64::try_from(published).unwrap_or(i64::MAX);
+        if self.proof.void_since.is_some() {
+            (certificate.certified, certificate.method) = (false, CertificateMethod::None);
+            certificate.counts.missing_at_most = None;
+            certificate.reason.get_or_insert_with(|| WENT_BACK.to_owned());
+        }
+        certificate.records.published = i64::try_from(published).unwrap_or(i64::MAX);
         certificate.requested_by = Some(self.run.requested_by.clone());
         certificate.stream = Some(if is_heard { "verified" } else { "unverified" }.to_owned());
         if let Stage::Missing(missing) = &self.stage {
             let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-            certificate.vanished_count = number(missing.vanished_count);
-            certificate.vanished.clone_from(&missing.vanished);
-            certificate.unlisted = number(missing.unlisted);
-            certificate.unreadable = number(missing.unreadable);
+            certificate.records.vanished_count = number(missing.vanished_count);
+            certificate.records.vanished.clone_from(&missing.vanished);
+            certificate.records.unlisted = number(missing.unlisted);
+            certificate.records.unreadable = number(missing.unreadable);
         }
         Some(certificate)
     }

@@ -3,10 +3,13 @@ use model::{CompanyId, Origin, RecordId};
 use provider::api;
 
 use super::{
-    super::pages::{Asked, Fetched},
+    super::{
+        pages::{Asked, Fetched},
+        spanning::{RelayedPage, SpanningLists},
+    },
     *,
 };
-use crate::records::proof::{Row, Seen, Settings};
+use crate::records::proof::{PageAnswer, Row, Seen, Settings};
 
 fn run() -> Arc<Run> {
     let run = serde_json::json!({
@@ -25,8 +28,13 @@ fn list_of(list: List) -> Job {
     let company = CompanyId::new("c").ok().filter(|_| !list.spans_companies());
     let collection = Collection { run: run.id.clone(), asked_at: 5, list, company };
     let settings = Settings { page_size: 2, most_passes: 4, filter: None, clock_skew: 0 };
-    let reading = Some(Reading::new(settings));
-    Job { reading, stage: Stage::Pages, ..Job::new(run, What::List(collection), 7) }
+    let mut job = Job { stage: Stage::Pages, ..Job::new(run, What::List(collection), 7) };
+    job.set_reading(Reading::new(settings));
+    job
+}
+
+fn mark(number: u64) -> PageMark {
+    PageMark { number, key: Key::state("page", &["1"]), value: Bytes::new(), rows: 2 }
 }
 
 fn page(asked: &Asked, ids: &[u128]) -> Fetched {
@@ -36,7 +44,7 @@ fn page(asked: &Asked, ids: &[u128]) -> Fetched {
         rows,
         problem: None,
         content: u128::from(asked.number),
-        answered: sent + 1,
+        answer: PageAnswer { sent, answered: sent + 1, ..PageAnswer::default() },
         ..Seen::unreadable(asked.number, asked.size, "", sent)
     };
     Fetched::without_rows(seen)
@@ -49,7 +57,6 @@ fn proved(list: List, published: u64) -> Job {
         let asked = job.wants_page(10).unwrap();
         job.stage = Stage::Asking;
         assert!(job.look(&page(&asked, ids)));
-        job.unwritten = 0;
     }
     job.count(published, 0);
     job
@@ -76,7 +83,7 @@ fn a_list_of_which_kafka_refuses_a_row_is_not_certified_also_where_rows_have_no_
 
         let certificate = job.certificate("records", 3, true, 20).unwrap();
         let expected = if is_hit { (false, 1) } else { (true, 2) };
-        let told = (certificate.certified, certificate.published);
+        let told = (certificate.certified, certificate.records.published);
         assert_eq!(told, expected, "{list} {subject:?} {origin:?}");
         assert_eq!(certificate.reason.is_some(), is_hit);
     }
@@ -98,25 +105,24 @@ fn the_next_page_is_asked_for_once_the_one_before_is_committed() {
     job.stage = Stage::Asking;
     assert!(job.look(&page(&first, &[1, 2])));
 
-    assert_eq!((job.unwritten, job.wants_page(10)), (1, None), "a crash now costs one page");
+    job.written.unwritten = 1;
+    assert_eq!(job.wants_page(10), None, "a crash now costs one page");
 
-    job.unwritten = 0;
+    job.written.unwritten = 0;
     assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
 }
 
 #[test]
 fn pages_whose_records_are_still_read_do_not_stop_the_next_page() {
     let mut job = list();
-    let mark = || (Key::state("page", &["1"]), Bytes::new(), 2);
     let first = job.wants_page(10).unwrap();
     job.stage = Stage::Asking;
     assert!(job.look(&page(&first, &[1, 2])));
-    job.unwritten = 0;
 
-    job.rest = vec![mark(); MOST_UNMARKED - 1];
+    job.written.unmarked = (1..MOST_UNMARKED as u64).map(mark).collect();
     assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
     assert!(!job.is_settled());
-    job.rest.push(mark());
+    job.written.unmarked.push(mark(MOST_UNMARKED as u64));
     assert_eq!(job.wants_page(10), None);
 }
 
@@ -124,23 +130,25 @@ fn pages_whose_records_are_still_read_do_not_stop_the_next_page() {
 fn a_list_whose_last_page_has_no_mark_is_void_when_the_provider_goes_back() {
     let mut job = list();
     job.stage = Stage::Compare;
-    assert_eq!(job.went_back(), None, "all its pages are marked");
+    assert_eq!(job.went_back(0), None, "all its pages are marked");
 
-    job.rest = vec![(Key::state("page", &["1"]), Bytes::new(), 2)];
-    assert_eq!(job.went_back().as_ref(), job.collection());
+    job.written.unmarked = vec![mark(1)];
+    assert_eq!(job.went_back(0).as_ref(), job.collection());
 }
 
 #[test]
-fn a_list_whose_provider_went_back_is_over_and_a_page_that_comes_then_is_of_no_use() {
+fn a_list_whose_provider_went_back_is_read_to_its_end_and_not_certified() {
     let mut job = list();
-    let first = job.wants_page(10).unwrap();
-    job.stage = Stage::Asking;
+    for (number, ids) in [&[1][..], &[], &[1]].into_iter().enumerate() {
+        let asked = job.wants_page(10).unwrap();
+        job.stage = Stage::Asking;
+        if number == 1 {
+            assert_eq!(job.went_back(0).as_ref(), job.collection());
+        }
+        assert!(job.look(&page(&asked, ids)));
+    }
 
-    let void = job.went_back();
-
-    assert_eq!(void.as_ref(), job.collection());
-    assert!(matches!(job.stage, Stage::Compare));
-    assert!(!job.look(&page(&first, &[1, 2])) && job.went_back().is_none());
+    assert!(matches!(job.stage, Stage::Compare) && !job.is_proved());
     let certificate = job.certificate("records", 3, true, 20).unwrap();
     assert_eq!((certificate.certified, certificate.reason.as_deref()), (false, Some(WENT_BACK)));
 }
@@ -172,9 +180,9 @@ fn a_list_that_is_not_offered_is_absent_where_its_known_records_are_read_instead
             job.fails(1, &not_found(), "why", 1, i64::from(at));
         }
 
-        let reading = job.reading.as_ref().unwrap();
+        let reading = job.proof.reading.as_ref().unwrap();
         assert!(reading.is_over() && !reading.is_proved());
-        assert_eq!(job.is_absent, is_absent, "{list} {known}");
+        assert_eq!(job.proof.offer.is_absent, is_absent, "{list} {known}");
     }
 }
 
@@ -193,7 +201,7 @@ fn only_an_unknown_path_of_accounts_is_not_offered() {
             job.fails(1, &error, "why", 1, i64::from(at));
         }
 
-        assert_eq!(job.is_unoffered, is_unoffered, "{list} {by:?}");
+        assert_eq!(job.proof.offer.is_unoffered, is_unoffered, "{list} {by:?}");
     }
 }
 
@@ -201,11 +209,12 @@ fn only_an_unknown_path_of_accounts_is_not_offered() {
 fn a_refusal_is_final_only_before_the_first_page() {
     let error = not_found();
     for (marks, is_over) in [(0, true), (1, false)] {
-        let mut job = Job { marks, ..list() };
+        let mut job = list();
+        job.written.marks = marks;
         let kept: Vec<Seen> =
             (0..TRIES).filter_map(|at| job.fails(1, &error, "why", 1, i64::from(at))).collect();
 
-        assert_eq!(job.reading.as_ref().unwrap().is_over(), is_over, "{marks}");
+        assert_eq!(job.proof.reading.as_ref().unwrap().is_over(), is_over, "{marks}");
         assert_eq!(kept.len(), usize::from(!is_over), "that the pass is void is kept");
     }
 }
@@ -213,7 +222,7 @@ fn a_refusal_is_final_only_before_the_first_page() {
 #[test]
 fn what_became_of_rows_is_kept_once_it_has_changed_and_forgotten_with_the_pages() {
     let mut job = list();
-    job.marks = 1;
+    job.written.marks = 1;
     let collection = job.collection().unwrap().clone();
     let [counts, page] = [0, 1].map(|n| collection.page(3, n));
     job.count(0, 0);
@@ -260,4 +269,36 @@ fn known_records_are_read_part_by_part_and_it_is_kept_how_far() {
     // The last part has nothing behind it.
     job.stage = Stage::Missing(Missing::default());
     assert_eq!(job.take_cursor(), None);
+}
+
+#[test]
+fn a_follower_settles_no_page_while_its_counts_are_on_their_way() {
+    let lists = SpanningLists::new(vec![0, 1]);
+    let mut job = list_of(List::Payroll);
+    let [mut leader, follower] = [0, 1].map(|shard| lists.take_role(job.collection().unwrap(), shard));
+    job.role = follower;
+    let fetched = Arc::new(Fetched::without_rows(Seen::unreadable(1, 10, "", 0)));
+    let page = Arc::new(RelayedPage { number: 1, fetched, is_thin: false, shown: HashSet::new() });
+    leader.leader().unwrap().relay(&page);
+    let follower = job.role.follower().unwrap();
+    follower.report_ready(false);
+    let relayed = follower.take_relayed().unwrap();
+    follower.note_page(1, relayed);
+    let mut last = None;
+    let mut may_mark = |job: &mut Job| {
+        job.report(false);
+        let leader_of = leader.leader().unwrap();
+        let mut reports = leader_of.take_reports().unwrap();
+        let Some(first) = reports.try_recv().ok().or(last) else { panic!("no report") };
+        last = Some(first);
+        leader_of.reported(reports, first);
+        leader.may_mark(1)
+    };
+
+    job.count(0, 1);
+    assert!(!may_mark(&mut job), "the count is not written");
+    assert!(job.take_counts(1).is_some());
+    assert!(!may_mark(&mut job), "the batch with the count is not committed");
+    job.rows.is_writing_counts = false;
+    assert!(may_mark(&mut job));
 }

@@ -43,7 +43,7 @@ async fn lists_are_certified_beside_events_and_rereads_write_nothing(shared: &'s
     }
     for (key, certificate) in &certificates {
         assert!(certificate.certified, "{key}: {certificate:?}");
-        assert_eq!(certificate.vanished_count, 0, "{key}");
+        assert_eq!(certificate.records.vanished_count, 0, "{key}");
     }
     let companies = scene.living().iter().filter(|place| place.resource == Resource::Companies).count();
     assert_eq!(certificates.len(), 2 * companies + PARTITIONS as usize);

@@ -48,13 +48,14 @@ async fn a_certified_list_misses_nothing_while_records_move(shared: &'static Sha
     let verdict = check(&evidence);
     let keys: BTreeSet<&String> = evidence.events.iter().filter_map(|event| event.key.as_ref()).collect();
     let without_event = evidence.certified.iter().filter(|(_, key)| !keys.contains(key)).count();
-    let certified = certificates.values().filter(|one| one.certified && one.company_id.is_some()).count();
+    let certified =
+        certificates.values().filter(|one| one.certified && one.scope.company_id.is_some()).count();
 
     println!(
         "lists, drift: {certified} of {} certified, {} passes; they must show {} of the {throughout} records that were there throughout, \
          {without_event} of them without an event; {} events; {verdict}",
         certificates.len(),
-        certificates.values().map(|one| one.passes).sum::<i32>(),
+        certificates.values().map(|one| one.reading.passes).sum::<i32>(),
         evidence.certified.len(),
         evidence.events.len()
     );
@@ -64,7 +65,7 @@ async fn a_certified_list_misses_nothing_while_records_move(shared: &'static Sha
     assert_eq!(certificates.len() as u64, sum(&progress, "ended"));
     assert!(certificates.len() as u64 >= COMPANIES.into());
     for one in certificates.values().filter(|one| !one.certified) {
-        assert!(one.reason.is_some() && one.missing_at_most != Some(0), "{one:?}");
+        assert!(one.reason.is_some() && one.counts.missing_at_most != Some(0), "{one:?}");
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::{AccountingResource, List, RunKind, Topic};
 use simulator::{
     catalog::Resource,
-    knobs::{Effect, Status},
+    knobs::{Effect, HttpStatus},
 };
 use tributary::avro::embedded::EmbeddedRegistry;
 
@@ -41,7 +41,7 @@ async fn refused_row_is_counted_before_its_page_is_marked() -> Result<()> {
     .await?;
     let topic = scene.topic(Topic::AccountingRecords(AccountingResource::Customers));
     // Nothing can be read of the lists until the worker that will die is there.
-    scene.spoil([(Effect::Html { status: Status::OK }, all_of(List::Customers))]);
+    scene.spoil([(Effect::Html { status: HttpStatus::OK }, all_of(List::Customers))]);
     scene.ask_for("refused", RunKind::Snapshot, &[List::Customers]).await?;
     scene.stage.workers[0].kill();
     let since = scene.provider().gateway.request_count();
@@ -82,7 +82,7 @@ async fn thin_rows_are_read_before_their_page_is_marked(shared: &'static Shared)
     })
     .await?;
     // Nothing can be read of the lists until the worker that will die is there.
-    scene.spoil([(Effect::Html { status: Status::OK }, all_of(List::Customers))]);
+    scene.spoil([(Effect::Html { status: HttpStatus::OK }, all_of(List::Customers))]);
     scene.ask_for("thin", RunKind::Snapshot, &[List::Customers]).await?;
     scene.stage.workers[0].kill();
     scene.stage.workers[0].start_again_to_die("lists.requests.waiting").await?;

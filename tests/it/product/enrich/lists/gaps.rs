@@ -47,7 +47,7 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
         .await?;
 
     let customers =
-        scene.certificates().await?.into_values().filter(|one| one.list == List::Customers.name());
+        scene.certificates().await?.into_values().filter(|one| one.scope.list == List::Customers.name());
     let customers: Vec<_> = customers.collect();
     scene.quiesce().await?;
     let evidence = scene.evidence().await?;

@@ -122,7 +122,7 @@ async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
         (sum(&progress, "lists"), sum(&progress, "lists"))
     );
     // Every published record is counted once.
-    let counted: i64 = disturbed.values().map(|one| one.published).sum();
+    let counted: i64 = disturbed.values().map(|one| one.records.published).sum();
     assert_eq!((sum(&progress, "published"), counted), (published as u64, published as i64));
     assert_eq!(sum(&calm, "published"), 0);
     assert!(in_flight > 0, "no list was being read at a kill");
@@ -185,8 +185,8 @@ type Proved = (CertificateMethod, bool, [Option<i64>; 3], i32, [i64; 2]);
 /// The verdict and the counts of each certificate.
 fn verdicts(certificates: &BTreeMap<String, Certificate>) -> BTreeMap<&String, Proved> {
     let proved = |one: &Certificate| {
-        let counted = [one.listed, one.distinct, one.missing_at_most];
-        (one.method, one.certified, counted, one.passes, [one.pages, one.rows])
+        let counted = [one.counts.listed, one.counts.distinct, one.counts.missing_at_most];
+        (one.method, one.certified, counted, one.reading.passes, [one.reading.pages, one.reading.rows])
     };
     certificates.iter().map(|(key, one)| (key, proved(one))).collect()
 }

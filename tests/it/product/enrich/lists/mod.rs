@@ -7,6 +7,7 @@
 //! | [`refused`], [`odd`], [`thin`] | the provider refuses, answers nonsense, or shows only parts of records |
 //! | [`verify`], [`gaps`] | lists verify topics and close gaps |
 //! | [`payroll`] | the list of payroll companies |
+//! | [`spanning`] | a task reads lists of all companies once, through crashes and changes of `tasks.max` |
 //! | [`companies`], [`modes`] | which companies' lists are read, and when |
 //! | [`drawn`] | drawn providers |
 
@@ -20,8 +21,8 @@ mod killed;
 mod modes;
 mod odd;
 mod payroll;
-
 mod refused;
+mod spanning;
 mod thin;
 mod verify;
 
@@ -30,13 +31,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kafka::partition_of;
 use model::{
     AccountingResource, Certificate, Key, List, Moment, Partitioning, Run, RunCommand, RunId, RunKind,
-    SchemaKind, Topic,
+    SchemaKind, Topic, Verification,
 };
 use serde_json::{Value, json};
 use simulator::{
     catalog::Resource,
     gateway::Request,
-    knobs::{DisabledShows, Effect, Fault, Target},
+    knobs::{DisabledShows, Effect, Fault, FaultTarget},
     world::{Place, RecordState},
 };
 
@@ -58,6 +59,7 @@ pub(crate) fn tests() -> Vec<Test> {
         verify::tests(),
         gaps::tests(),
         payroll::tests(),
+        spanning::tests(),
         failpoints::tests(),
         killed::tests(),
         modes::tests(),
@@ -110,9 +112,12 @@ impl EnrichScene {
         let now = self.listed().places;
         let mut owed = BTreeSet::new();
         for one in certificates.values().filter(|one| one.certified && one.filter.is_none()) {
-            let Some(company) = one.company_id.as_ref().map(ToString::to_string) else { continue };
-            let Some(list) = COMPANY_LISTS.into_iter().find(|list| list.name() == one.list) else { continue };
-            let Some(start) = before.iter().rev().find(|listed| listed.since <= one.started_at) else {
+            let Some(company) = one.scope.company_id.as_ref().map(ToString::to_string) else { continue };
+            let Some(list) = COMPANY_LISTS.into_iter().find(|list| list.name() == one.scope.list) else {
+                continue;
+            };
+            let Some(start) = before.iter().rev().find(|listed| listed.since <= one.reading.started_at)
+            else {
                 continue;
             };
             let is_of_list = |place: &&Place| {
@@ -189,8 +194,7 @@ impl EnrichScene {
             companies: None,
             known: known.iter().copied().collect(),
             incremental: false,
-            sample: None,
-            repair: false,
+            verification: Verification::default(),
             requested_by: "test".to_owned(),
             requested_at: Moment::now().micros(),
         };
@@ -235,7 +239,7 @@ impl EnrichScene {
     /// The certificates of a run.
     pub(super) async fn certificates_of(&self, run: &str) -> Result<BTreeMap<String, Certificate>> {
         let mut all = self.certificates().await?;
-        all.retain(|_, certificate| certificate.run.as_str() == run);
+        all.retain(|_, certificate| certificate.scope.run.as_str() == run);
         Ok(all)
     }
 
@@ -262,21 +266,21 @@ impl EnrichScene {
     }
 
     /// Replaces all faults by these.
-    fn spoil(&self, faults: impl IntoIterator<Item = (Effect, Target)>) {
+    fn spoil(&self, faults: impl IntoIterator<Item = (Effect, FaultTarget)>) {
         let fault = |(effect, on)| Fault { on, effect, share: 1.0, times: None, skip: 0 };
         self.provider().set_faults(faults.into_iter().map(fault).collect());
     }
 
     /// Matches pages of a company's list.
-    fn list_of(&self, company: u32, list: List) -> Target {
+    fn list_of(&self, company: u32, list: List) -> FaultTarget {
         let company = Some(self.provider().world().company_id(company));
-        Target { company, ..all_of(list) }
+        FaultTarget { company, ..all_of(list) }
     }
 
     /// Matches all requests for a company.
-    fn company(&self, company: u32) -> Target {
+    fn company(&self, company: u32) -> FaultTarget {
         let company = Some(self.provider().world().company_id(company));
-        Target { method: Some("GET".to_owned()), company, ..Target::default() }
+        FaultTarget { method: Some("GET".to_owned()), company, ..FaultTarget::default() }
     }
 }
 
@@ -286,10 +290,10 @@ fn is_over(progress: &Value) -> bool {
 }
 
 /// Matches pages of a list, of any company.
-fn all_of(list: List) -> Target {
+fn all_of(list: List) -> FaultTarget {
     let path = resource(list).prefix();
     let ending = path.rsplit('/').next().map(str::to_owned);
-    Target { method: Some("GET".to_owned()), path: Some(path), ending, ..Target::default() }
+    FaultTarget { method: Some("GET".to_owned()), path: Some(path), ending, ..FaultTarget::default() }
 }
 
 fn resource(list: List) -> Resource {

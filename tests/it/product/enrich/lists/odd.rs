@@ -4,7 +4,7 @@ use model::{CertificateMethod, List, RunKind};
 use serde_json::Value;
 use simulator::{
     catalog::Resource,
-    knobs::{Effect, Status, Target},
+    knobs::{Effect, FaultTarget, HttpStatus},
 };
 
 use super::super::checker::check;
@@ -21,8 +21,8 @@ crate::tests! {
 const MOST_PAGES: usize = 2 * 4 * (4 + 8);
 
 async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
-    let html = Effect::Html { status: Status::OK };
-    let broken = Effect::Status(Status::SERVER_ERROR);
+    let html = Effect::Html { status: HttpStatus::OK };
+    let broken = Effect::Status(HttpStatus::SERVER_ERROR);
     // The fault in the customers of each company, and the start of the reason in its certificate.
     let odd = [
         (Effect::Wrapped, None, "page 1: "),
@@ -47,7 +47,7 @@ async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'sta
     .await?;
 
     let faults = (0..healthy).zip(&odd).map(|(company, (effect, page, _))| {
-        (effect.clone(), Target { page: *page, ..scene.list_of(company, List::Customers) })
+        (effect.clone(), FaultTarget { page: *page, ..scene.list_of(company, List::Customers) })
     });
     scene.spoil(faults);
     let since = scene.provider().gateway.request_count();
@@ -72,7 +72,7 @@ async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'sta
     let odd_ones = answer["certificates"].as_array().into_iter().flatten().filter(named);
     assert_eq!(odd_ones.count(), odd.len(), "each names its anomaly: {answer:#}");
     let certificate = scene.certificate(healthy, List::Customers).await?;
-    assert_eq!((certificate.method, certificate.listed), (CertificateMethod::Counting, Some(12)));
+    assert_eq!((certificate.method, certificate.counts.listed), (CertificateMethod::Counting, Some(12)));
 
     // Pages are smaller than requested, without notice.
     scene.calm();
@@ -85,7 +85,11 @@ async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'sta
     assert_eq!(sum(&clamped, "certified"), sum(&clamped, "lists"), "{clamped:#?}");
     for company in 0..=healthy {
         let certificate = scene.certificate(company, List::Customers).await?;
-        assert_eq!((certificate.page_size, certificate.listed), (3, Some(12)), "{certificate:?}");
+        assert_eq!(
+            (certificate.reading.page_size, certificate.counts.listed),
+            (3, Some(12)),
+            "{certificate:?}"
+        );
         let pages = scene.pages_of(company, List::Customers, since).len();
         assert!(pages <= 5 + 2 * 6, "{pages} pages");
     }

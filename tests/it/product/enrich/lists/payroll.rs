@@ -12,7 +12,7 @@ use rdkafka::{
 use serde_json::{Value, json};
 use simulator::{
     catalog::{Kind, Resource},
-    knobs::{Effect, LeftOut, ListOrder, Status, Target},
+    knobs::{Effect, FaultTarget, HttpStatus, LeftOut, ListOrder},
     reads::payroll_json,
 };
 
@@ -45,8 +45,8 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     scene.resume().await?;
 
     // While payroll answers nonsense, other lists are read, and payroll is retried.
-    let payroll = Target { path: Some("/payroll".to_owned()), ..Target::default() };
-    scene.spoil([(Effect::Html { status: Status::OK }, payroll)]);
+    let payroll = FaultTarget { path: Some("/payroll".to_owned()), ..FaultTarget::default() };
+    scene.spoil([(Effect::Html { status: HttpStatus::OK }, payroll)]);
     scene.ask_for("first", RunKind::Snapshot, &[List::Customers, List::Payroll]).await?;
     scene
         .until("the lists of customers over", async || {
@@ -58,11 +58,17 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     let first = scene.until_over("first").await?;
     let mut certificates = scene.certificates_of("first").await?;
     assert!(certificates.values().all(|one| one.certified), "{certificates:#?}");
-    certificates.retain(|_, one| one.list == "payroll");
+    certificates.retain(|_, one| one.scope.list == "payroll");
     let published = published(&scene).await?;
     assert_eq!(certificates.len(), PARTITIONS as usize);
     for (key, one) in &certificates {
-        let found = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
+        let found = (
+            one.method,
+            one.certified,
+            one.counts.distinct,
+            one.counts.missing_at_most,
+            one.reading.page_base,
+        );
         assert_eq!(
             found,
             (CertificateMethod::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
@@ -91,7 +97,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
         .certificates_of("third")
         .await?
         .into_values()
-        .flat_map(|certificate| certificate.vanished)
+        .flat_map(|certificate| certificate.records.vanished)
         .collect();
     let published = self::published(&scene).await?;
 

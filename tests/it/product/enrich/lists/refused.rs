@@ -3,7 +3,7 @@
 use model::{List, RunKind};
 use simulator::{
     catalog::Resource,
-    knobs::{Effect, Status, Target},
+    knobs::{Effect, FaultTarget, HttpStatus},
 };
 
 use super::super::checker::check;
@@ -18,7 +18,7 @@ crate::tests! {
 /// Customers of each company: more than may be missing without the run waiting.
 const CUSTOMERS: u32 = 60;
 /// An empty list.
-const EMPTY: Effect = Effect::Oversized { bytes: 2, status: Status::OK };
+const EMPTY: Effect = Effect::Oversized { bytes: 2, status: HttpStatus::OK };
 
 async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'static Shared) -> Result<()> {
     let options = Options {
@@ -35,7 +35,7 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
     let before = scene.evidence().await?.published();
 
     // Everything is refused.
-    let forbidden = Effect::Status(Status::FORBIDDEN);
+    let forbidden = Effect::Status(HttpStatus::FORBIDDEN);
     let everything = (0..4).map(|company| scene.company(company)).chain([all_of(List::Companies)]);
     scene.spoil(everything.map(|on| (forbidden.clone(), on)));
     let refused = scene.run("refused", RunKind::Snapshot, &LISTS).await?;
@@ -53,12 +53,12 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
 
     // Two companies seem to have lost all their customers, one of them also by id; a third is refused; there is no list of accounts,
     // and that of companies is empty.
-    let by_id = Target { path: Some(format!("{}/", Resource::Customers.prefix())), ..scene.company(0) };
+    let by_id = FaultTarget { path: Some(format!("{}/", Resource::Customers.prefix())), ..scene.company(0) };
     scene.spoil([
         (Effect::UnknownPath, all_of(List::Accounts)),
         (EMPTY, all_of(List::Companies)),
         (EMPTY, scene.list_of(0, List::Customers)),
-        (Effect::Status(Status::new(404).unwrap()), by_id),
+        (Effect::Status(HttpStatus::new(404).unwrap()), by_id),
         (EMPTY, scene.list_of(1, List::Customers)),
         (forbidden, scene.company(2)),
     ]);
@@ -89,12 +89,15 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
         [(0, true, CUSTOMERS, 0), (1, true, 0, CUSTOMERS), (2, false, 0, 0), (3, true, 0, 0)]
     {
         let customers = scene.certificate(company, List::Customers).await?;
-        let found = (customers.certified, customers.vanished_count, customers.unlisted);
+        let found = (customers.certified, customers.records.vanished_count, customers.records.unlisted);
         assert_eq!(found, (certified, vanished.into(), unlisted.into()), "{company}: {customers:?}");
-        assert_eq!(customers.vanished.len(), vanished as usize);
+        assert_eq!(customers.records.vanished.len(), vanished as usize);
     }
-    let unlisted: i64 =
-        certificates.values().filter(|one| one.list == "companies").map(|one| one.unlisted).sum();
+    let unlisted: i64 = certificates
+        .values()
+        .filter(|one| one.scope.list == "companies")
+        .map(|one| one.records.unlisted)
+        .sum();
     // The third company is refused by its id as well, which is read in its own context.
     assert_eq!((unlisted, sum(&ended, "vanished")), (3, CUSTOMERS.into()), "{ended:#?}");
 

@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 use model::RunKind;
-use simulator::knobs::{Effect, Fault, Status, Target};
+use simulator::knobs::{Effect, Fault, FaultTarget, HttpStatus};
 
 use super::super::checker::check;
 use super::super::scene::{EnrichScene, Options};
@@ -34,8 +34,9 @@ async fn reads_thin_rows(shared: &'static Shared, unreadable: bool) -> Result<()
     let name = if unreadable { "lists-unread" } else { "lists-thin" };
     let scene = EnrichScene::start(shared.into(), name, options, |settings| {
         settings.knobs.reads.thin_rows = true;
-        let on = Target { path: Some("/accounting/api/customers/".to_owned()), ..Target::default() };
-        let effect = Effect::Status(Status::SERVER_ERROR);
+        let on =
+            FaultTarget { path: Some("/accounting/api/customers/".to_owned()), ..FaultTarget::default() };
+        let effect = Effect::Status(HttpStatus::SERVER_ERROR);
         let times = Some(if unreadable { 40 } else { 0 });
         settings.knobs.faults = vec![Fault { on, effect, share: 1.0, times, skip: 0 }];
     })

@@ -16,8 +16,7 @@ crate::tests! {
 }
 
 async fn a_hook_is_effective_after_its_echo() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
 
     let id = stage.hook(&receiver, "Customer", "Created").await;
     let asked = receiver.next().await;
@@ -108,8 +107,7 @@ async fn an_echo_during_the_post_decides_whether_there_is_a_hook() {
 }
 
 async fn the_guid_is_written_with_dashes_or_without_and_never_twice() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
     let mut seen = std::collections::BTreeSet::new();
 
     for time in [EchoTime::AfterAnswer, EchoTime::DuringPost] {
@@ -130,8 +128,7 @@ async fn the_guid_is_written_with_dashes_or_without_and_never_twice() {
 }
 
 async fn the_echo_replaces_the_query_of_the_uri() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
     let mut body = subscription(&receiver, "Customer", "Created");
     body["uri"] = json!(receiver.url(&format!("{INCOMING}?code=7")));
 

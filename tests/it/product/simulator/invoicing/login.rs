@@ -8,11 +8,9 @@ use crate::product::simulator::{Client, pass};
 
 crate::tests! {
     plain a_login_returns_the_token_the_user_and_the_companies;
-    plain a_select_returns_a_token_for_the_company;
-    plain a_token_for_which_no_company_was_chosen_opens_no_webhooks;
+    plain a_select_returns_the_token_that_opens_webhooks;
     plain a_login_that_is_wrong_or_incomplete_is_refused;
     plain a_select_that_is_wrong_is_refused;
-    plain every_call_needs_the_api_version_and_the_subscription_key;
     plain a_token_lives_an_hour_and_a_refresh_token_longer;
     plain tokens_of_one_api_open_no_other;
 }
@@ -41,10 +39,11 @@ async fn a_login_returns_the_token_the_user_and_the_companies() {
     assert_eq!(defaults, 1);
 }
 
-async fn a_select_returns_a_token_for_the_company() {
+async fn a_select_returns_the_token_that_opens_webhooks() {
     let stage = Stage::start(|_| {}).await;
     let login = log_in(&stage.simulator).await;
     let client = authorized(&stage.client, &login);
+    assert_eq!(client.get(HOOKS).await.status, 403, "no company was chosen");
 
     let answer = select(&client, &login["companies"][1]["id"], &login["refreshToken"]).await.ok();
 
@@ -53,15 +52,6 @@ async fn a_select_returns_a_token_for_the_company() {
     assert_ne!(answer["token"], login["token"]);
     let list = authorized(&stage.client, &answer).get(HOOKS).await;
     assert_eq!(list.ok(), json!([]));
-}
-
-async fn a_token_for_which_no_company_was_chosen_opens_no_webhooks() {
-    let stage = Stage::start(|_| {}).await;
-    let login = log_in(&stage.simulator).await;
-
-    let answer = authorized(&stage.client, &login).get(HOOKS).await;
-
-    assert_eq!(answer.status, 403, "{answer:?}");
 }
 
 async fn a_login_that_is_wrong_or_incomplete_is_refused() {
@@ -108,38 +98,6 @@ async fn a_select_that_is_wrong_is_refused() {
     }
     let bare = select(&without_token(&stage.simulator), company, refresh).await;
     assert_eq!(bare.status, 401, "without a token: {bare:?}");
-}
-
-async fn every_call_needs_the_api_version_and_the_subscription_key() {
-    let stage = Stage::start(|_| {}).await;
-    let account = json!({ "mail": "ana@example.com", "password": "simulated-password" });
-    let without = |client: &Client| Client { headers: Vec::new(), ..client.clone() };
-
-    // The document does not show this header, so it is required only by the knob.
-    assert_eq!(without(&without_token(&stage.simulator)).post(LOGIN, &account).await.status, 200);
-    stage.simulator.provider().turn(|knobs| knobs.invoicing.version_required = true);
-    for (version, allowed) in [(None, false), (Some("1.0"), false), (Some("2"), false), (Some("2.0"), true)] {
-        let versioned = |client: &Client| match version {
-            None => without(client),
-            Some(version) => without(client).header("api-version", version),
-        };
-        let login = versioned(&without_token(&stage.simulator)).post(LOGIN, &account).await;
-        let list = versioned(&stage.client).get(HOOKS).await;
-        for answer in [login, list] {
-            assert_eq!(answer.status, if allowed { 200 } else { 400 }, "{version:?}: {answer:?}");
-        }
-    }
-    for key in [None, Some("wrong".to_owned())] {
-        for answer in [
-            Client { key: key.clone(), ..without_token(&stage.simulator) }.post(LOGIN, &account).await,
-            Client { key: key.clone(), ..stage.client.clone() }.get(HOOKS).await,
-        ] {
-            assert_eq!(answer.status, 401, "{key:?}: {answer:?}");
-            let body = answer.json();
-            assert_eq!(body["statusCode"], 401, "the gateway's body: {body}");
-            assert!(body["message"].as_str().unwrap().contains("subscription key"), "{body}");
-        }
-    }
 }
 
 async fn a_token_lives_an_hour_and_a_refresh_token_longer() {

@@ -10,10 +10,10 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::{Value, json};
 use simulator::{
     Simulator,
-    deliveries::{End, Entry},
+    deliveries::{End, JournalEntry},
     invoicing::ProviderHook,
     knobs::{Knobs, ReceiverUrls},
-    world::Change,
+    world::WorldChange,
 };
 
 use super::{
@@ -55,6 +55,12 @@ impl Stage {
         Self { simulator, client }
     }
 
+    /// A stage and a receiver that echoes and accepts notifications.
+    async fn echoing() -> (Self, Receiver) {
+        let receiver = receiver().await;
+        (Self::start(|_| {}).await, receiver)
+    }
+
     fn turn(&self, change: impl FnOnce(&mut Knobs)) {
         self.simulator.provider().turn(change);
     }
@@ -85,7 +91,7 @@ impl Stage {
             (serde_json::from_value(entity.into()).unwrap(), serde_json::from_value(action.into()).unwrap());
         self.simulator.provider().change(|world, clock| {
             let change = world.act_invoicing(company, entity, action, clock).unwrap();
-            (change.id.clone(), vec![Change::Invoicing(change)])
+            (change.id.clone(), vec![WorldChange::Invoicing(change)])
         })
     }
 
@@ -93,7 +99,7 @@ impl Stage {
         self.simulator.provider().invoicing.hooks()
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<JournalEntry> {
         let deliveries = &self.simulator.provider().deliveries;
         deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry).collect()
     }
@@ -103,9 +109,9 @@ impl Stage {
     }
 }
 
-/// A client with key and version but without a token.
+/// A client with a key but without a token. The document does not show `Api-Version`, so it is not sent.
 fn without_token(simulator: &Simulator) -> Client {
-    Client { key: Some(KEY.to_owned()), ..Client::bare(simulator).header("api-version", "2.0") }
+    Client { key: Some(KEY.to_owned()), ..Client::bare(simulator) }
 }
 
 /// Names of an object's members.
@@ -139,7 +145,7 @@ fn authorized(client: &Client, answer: &Value) -> Client {
 }
 
 /// A receiver that echoes and accepts notifications.
-async fn receiver() -> Receiver {
+pub(super) async fn receiver() -> Receiver {
     answering(|_| Reply::Status(200)).await
 }
 

@@ -14,7 +14,6 @@ use crate::product::simulator::receiver::{Receiver, Reply, signature};
 
 crate::tests! {
     plain a_flat_notification_has_the_five_fields_of_the_document;
-    plain a_knob_adds_two_members_to_flat_notifications;
     plain a_wrapped_notification_has_its_four_members;
     plain each_attempt_of_a_wrapped_notification_has_its_signature;
     plain a_knob_names_the_signature_header;
@@ -34,8 +33,7 @@ async fn hook(stage: &Stage, receiver: &mut Receiver, entity: &str, action: &str
 }
 
 async fn a_flat_notification_has_the_five_fields_of_the_document() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
     let login = log_in(&stage.simulator).await;
 
     for (entity, action) in [("Customer", "Created"), ("SaleInvoice", "Updated"), ("Due", "Deleted")] {
@@ -56,16 +54,11 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
         }
         assert!(received.header("content-type").is_some_and(|kind| kind.starts_with("application/json")));
     }
-}
 
-async fn a_knob_adds_two_members_to_flat_notifications() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|knobs| knobs.invoicing.extra_members = true).await;
-    hook(&stage, &mut receiver, "Product", "Updated").await;
-
-    stage.happen(0, "Product", "Updated");
+    // A knob adds two members.
+    stage.turn(|knobs| knobs.invoicing.extra_members = true);
+    stage.happen(0, "SaleInvoice", "Updated");
     let notified = receiver.next().await.json();
-
     let expected = "Entity EntityId TenantId User Changes Host SourceApplication";
     assert_eq!(members(&notified), expected.split(' ').collect());
     assert!(notified["Host"].is_string() && notified["SourceApplication"].is_string(), "{notified}");
@@ -112,8 +105,7 @@ async fn each_attempt_of_a_wrapped_notification_has_its_signature() {
 }
 
 async fn a_knob_names_the_signature_header() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
     hook(&stage, &mut receiver, "Supplier", "Updated").await;
 
     for name in ["ms-signature", "x-other-signature", ""] {
@@ -231,8 +223,7 @@ async fn only_a_200_without_cookies_is_taken_unless_any_2xx_will_do() {
 }
 
 async fn the_faults_of_deliveries_meet_notifications_too() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
     hook(&stage, &mut receiver, "Customer", "Updated").await;
 
     stage.turn(|knobs| knobs.delivery.duplicate = 1.0);
@@ -249,8 +240,7 @@ async fn the_faults_of_deliveries_meet_notifications_too() {
 }
 
 async fn a_paused_hook_misses_what_happens_until_it_is_resumed() {
-    let mut receiver = receiver().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::echoing().await;
     let mut body = subscription(&receiver, "Customer", "Updated");
     body["isPaused"] = json!(true);
     let created = stage.client.post(HOOKS, &body).await.ok();

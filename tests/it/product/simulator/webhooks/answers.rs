@@ -7,8 +7,7 @@ use super::{CUSTOMERS, Stage};
 use crate::product::simulator::receiver::{Receiver, Reply};
 
 crate::tests! {
-    plain only_an_event_answered_200_without_cookies_is_accepted;
-    plain a_knob_accepts_any_2xx_for_events_only;
+    plain an_answer_is_accepted_as_the_knob_says;
     plain a_receiver_has_five_seconds_by_default;
     plain a_receiver_that_is_not_there_has_failed;
     plain an_acknowledge_that_fails_first_is_tried_again;
@@ -29,32 +28,26 @@ const ANSWERS: [(Reply, bool, bool); 10] = [
     (Reply::Status(500), false, false),
 ];
 
-async fn only_an_event_answered_200_without_cookies_is_accepted() {
+async fn an_answer_is_accepted_as_the_knob_says() {
     let stage = Stage::start(|knobs| knobs.accounting.retries = vec![1]).await;
 
-    for (reply, accepted, _) in ANSWERS {
-        let outcome = event_answered(&stage, reply).await;
-
-        let attempts = if accepted { 1 } else { 2 };
-        assert_eq!(outcome, (accepted, attempts), "{reply:?}: whether it stays active, and attempts");
-    }
-}
-
-async fn a_knob_accepts_any_2xx_for_events_only() {
-    let stage = Stage::start(|knobs| {
-        knobs.accounting.retries = vec![];
-        knobs.delivery.accepts = Accepts::Any2xx;
-    })
-    .await;
-
     for (reply, ok, any) in ANSWERS {
-        let receiver = Receiver::scripted(move |_| reply).await;
-        let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
-        stage.idle().await;
-        assert_eq!(stage.flags(CUSTOMERS, &id).await, (ok, false), "{reply:?}");
-        stage.delete(CUSTOMERS, &id).await.ok();
+        for (accepts, accepted) in [(Accepts::Only200, ok), (Accepts::Any2xx, any)] {
+            stage.turn(|knobs| knobs.delivery.accepts = accepts);
+            let about = format!("{reply:?} where {accepts:?}");
+            let receiver = Receiver::scripted(move |_| reply).await;
+            let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
+            stage.idle().await;
+            assert_eq!(stage.flags(CUSTOMERS, &id).await, (ok, false), "an Acknowledge needs 200: {about}");
+            stage.delete(CUSTOMERS, &id).await.ok();
 
-        assert_eq!(event_answered(&stage, reply).await, (any, 1), "{reply:?}");
+            let attempts = if accepted { 1 } else { 2 };
+            assert_eq!(
+                event_answered(&stage, reply).await,
+                (accepted, attempts),
+                "active, attempts: {about}"
+            );
+        }
     }
 }
 
@@ -98,9 +91,7 @@ async fn a_receiver_has_five_seconds_by_default() {
 }
 
 async fn a_receiver_that_is_not_there_has_failed() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, _receiver, id) = Stage::subscribed().await;
     // A bound socket that does not listen refuses connections.
     let taken = tokio::net::TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -3,10 +3,7 @@
 use serde_json::json;
 
 use super::{CUSTOMERS, SECRET, Stage, assert_done, id};
-use crate::product::simulator::{
-    RESOURCES,
-    receiver::{Receiver, is_guid},
-};
+use crate::product::simulator::{RESOURCES, receiver::is_guid};
 
 crate::tests! {
     plain every_operation_works_under_all_nineteen_prefixes;
@@ -18,8 +15,7 @@ crate::tests! {
 }
 
 async fn every_operation_works_under_all_nineteen_prefixes() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::accepting(|_| {}).await;
     let (first, second) = (receiver.url("/first"), receiver.url("/second"));
 
     for (_, prefix) in RESOURCES {
@@ -79,34 +75,25 @@ async fn only_some_resources_have_disabled_events() {
 async fn the_known_names_of_accounts_and_customers_are_documented() {
     let stage = Stage::start(|_| {}).await;
 
-    for (prefix, expected) in [
+    for (prefix, domain, events) in [
         (
             "/accounting/api/accounts",
-            [
-                "Svc.ACC.Accounts.AccountCreated",
-                "Svc.ACC.Accounts.AccountUpdated",
-                "Svc.ACC.Accounts.AccountDisabled",
-                "Svc.ACC.Accounts.ErrorOccurred",
-            ],
+            "Svc.ACC.Accounts",
+            ["AccountCreated", "AccountUpdated", "AccountDisabled", "ErrorOccurred"],
         ),
         (
             CUSTOMERS,
-            [
-                "Svc.ACC.Customers.CustomerCreated",
-                "Svc.ACC.Customers.CustomerUpdated",
-                "Svc.ACC.Customers.CustomerDisabled",
-                "Svc.ACC.Customers.ErrorOccurred",
-            ],
+            "Svc.ACC.Customers",
+            ["CustomerCreated", "CustomerUpdated", "CustomerDisabled", "ErrorOccurred"],
         ),
     ] {
+        let expected = events.map(|event| format!("{domain}.{event}"));
         assert_eq!(stage.client.get(&format!("{prefix}/webhooks/events")).await.ok(), json!(expected));
     }
 }
 
 async fn a_configuration_record_has_the_documented_fields() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, receiver, id) = Stage::subscribed().await;
 
     let living = stage.record(CUSTOMERS, &id).await;
     stage.delete(CUSTOMERS, &id).await.ok();
@@ -119,17 +106,13 @@ async fn a_configuration_record_has_the_documented_fields() {
     assert_eq!(living["secret"], SECRET);
     assert_eq!((&living["isActive"], &living["isDeleted"]), (&json!(true), &json!(false)));
     assert!(is_guid(&living["userIdentifier"]), "{living}");
-    let events: Vec<&str> =
-        "CustomerCreated CustomerUpdated CustomerDisabled ErrorOccurred".split(' ').collect();
-    let expected: Vec<_> = events
-        .into_iter()
-        .map(|event| {
-            json!({
-                "appName": "Svc", "domain": "ACC", "resource": "Customers", "eventType": event,
-                "semanticName": format!("Svc.ACC.Customers.{event}"),
-            })
+    let events = ["CustomerCreated", "CustomerUpdated", "CustomerDisabled", "ErrorOccurred"];
+    let expected = events.map(|event| {
+        json!({
+            "appName": "Svc", "domain": "ACC", "resource": "Customers", "eventType": event,
+            "semanticName": format!("Svc.ACC.Customers.{event}"),
         })
-        .collect();
+    });
     assert_eq!(living["events"], json!(expected));
     assert_eq!(living.as_object().unwrap().len(), 9, "deletedAt is there only after deletion: {living}");
 
@@ -139,18 +122,10 @@ async fn a_configuration_record_has_the_documented_fields() {
 }
 
 async fn a_webhook_is_known_under_its_own_prefix_alone() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, _receiver, id) = Stage::subscribed().await;
 
     for (_, prefix) in RESOURCES.into_iter().filter(|(_, prefix)| *prefix != CUSTOMERS) {
-        let answers = [
-            stage.client.get(&format!("{prefix}/webhooks/{id}")).await,
-            stage.switch(prefix, &id, false).await,
-            stage.change(prefix, &id, &receiver.url("/elsewhere")).await,
-            stage.delete(prefix, &id).await,
-        ];
-        for answer in answers {
+        for answer in stage.operations(prefix, &id).await {
             assert_eq!(answer.status, 404, "{prefix}: {answer:?}");
             assert_eq!(answer.json()["ok"], false, "{prefix}: {answer:?}");
         }
@@ -160,8 +135,7 @@ async fn a_webhook_is_known_under_its_own_prefix_alone() {
 }
 
 async fn events_of_each_resource_reach_its_webhook_alone() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::accepting(|_| {}).await;
     let mut ids = Vec::new();
     for (_, prefix) in RESOURCES {
         ids.push(stage.active(prefix, &mut receiver).await);

@@ -3,7 +3,7 @@
 use serde_json::json;
 use simulator::{
     deliveries::End,
-    knobs::{AcknowledgeTime, ChangeAnswer, FailedAcknowledge, Status, TimestampEpoch},
+    knobs::{AcknowledgeTime, ChangeAnswer, FailedAcknowledge, HttpStatus, TimestampEpoch},
 };
 
 use super::{CUSTOMERS, Stage, assert_done, id};
@@ -27,7 +27,7 @@ async fn a_failure_has_the_status_and_errors_of_the_knobs() {
 
     for (status, state, objects) in [(422, 0, true), (200, 1, true), (400, -1, false), (409, 2, false)] {
         stage.turn(|knobs| {
-            knobs.accounting.failure_status = Status::new(status).unwrap();
+            knobs.accounting.failure_status = HttpStatus::new(status).unwrap();
             knobs.accounting.failure_state = state;
             knobs.accounting.error_objects = objects;
         });
@@ -50,8 +50,8 @@ async fn a_failure_has_the_status_and_errors_of_the_knobs() {
 }
 
 async fn an_acknowledge_can_precede_the_answer() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::BeforeAnswer).await;
+    let (stage, mut receiver) =
+        Stage::accepting(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::BeforeAnswer).await;
 
     let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
     let after_subscribe = (receiver.taken().len(), stage.flags(CUSTOMERS, &id).await);
@@ -78,8 +78,8 @@ async fn an_answer_does_not_wait_for_retries_of_an_acknowledge() {
 }
 
 async fn without_an_acknowledge_a_webhook_stays_awaiting() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::Never).await;
+    let (stage, mut receiver) =
+        Stage::accepting(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::Never).await;
 
     let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
     stage.happen("customers", "updated");
@@ -112,8 +112,7 @@ async fn a_webhook_whose_acknowledge_failed_can_be_deleted() {
 }
 
 async fn an_unsubscribe_ends_all_with_its_body() {
-    let receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, receiver) = Stage::accepting(|_| {}).await;
     let same = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
     let mut shuffled = same.clone();
     shuffled["eventTypes"].as_array_mut().unwrap().reverse();
@@ -138,9 +137,7 @@ async fn an_unsubscribe_ends_all_with_its_body() {
 }
 
 async fn a_change_answers_a_result_a_record_or_nothing() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, receiver, id) = Stage::subscribed().await;
 
     for (number, knob) in
         [ChangeAnswer::Result, ChangeAnswer::Record, ChangeAnswer::Nothing].into_iter().enumerate()
@@ -168,8 +165,7 @@ async fn a_change_answers_a_result_a_record_or_nothing() {
 }
 
 async fn no_more_webhooks_of_a_resource_live_than_the_knob_allows() {
-    let receiver = Receiver::accepting().await;
-    let stage = Stage::start(|knobs| knobs.accounting.max_webhooks = Some(2)).await;
+    let (stage, receiver) = Stage::accepting(|knobs| knobs.accounting.max_webhooks = Some(2)).await;
     let body = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
     let first = id(&stage.post(CUSTOMERS, "subscribe", &body).await.ok());
     stage.post(CUSTOMERS, "subscribe", &body).await.ok();
@@ -184,8 +180,7 @@ async fn no_more_webhooks_of_a_resource_live_than_the_knob_allows() {
 }
 
 async fn a_timestamp_has_the_epoch_and_offset_of_the_knobs() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::accepting(|_| {}).await;
 
     for (epoch, offset, expected) in [
         (TimestampEpoch::DotNet, 0, 639_303_408_000_000_000_i64),
@@ -204,9 +199,7 @@ async fn a_timestamp_has_the_epoch_and_offset_of_the_knobs() {
 }
 
 async fn a_webhook_disabled_by_the_provider_itself_misses_events() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, mut receiver, id) = Stage::subscribed().await;
 
     stage.control.post(&format!("/_control/webhooks/{id}/disable"), &json!({})).await.ok();
     stage.happen("customers", "updated");

@@ -11,13 +11,13 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use simulator::{
-    Provider, Simulator,
+    SimulatedProvider, Simulator,
     catalog::{Kind, Resource},
     control::{RecordTruth, records},
-    deliveries::{End, Entry},
+    deliveries::{End, JournalEntry},
     knobs::{Knobs, ReceiverUrls},
     settings::Settings,
-    world::{Change, RecordState},
+    world::{RecordState, WorldChange},
 };
 
 use super::{Answer, Client, receiver::Receiver, start};
@@ -68,7 +68,20 @@ impl Stage {
         Self { simulator, client, control }
     }
 
-    pub(crate) fn provider(&self) -> &Arc<Provider> {
+    /// Starts it with these knobs and a receiver that accepts everything.
+    pub(crate) async fn accepting(turn: impl FnOnce(&mut Knobs)) -> (Self, Receiver) {
+        let receiver = Receiver::accepting().await;
+        (Self::start(turn).await, receiver)
+    }
+
+    /// The same, and its active webhook of customers.
+    pub(crate) async fn subscribed() -> (Self, Receiver, String) {
+        let (stage, mut receiver) = Self::accepting(|_| {}).await;
+        let id = stage.active(CUSTOMERS, &mut receiver).await;
+        (stage, receiver, id)
+    }
+
+    pub(crate) fn provider(&self) -> &Arc<SimulatedProvider> {
         self.simulator.provider()
     }
 
@@ -131,6 +144,16 @@ impl Stage {
         self.client.delete(&format!("{prefix}/webhooks/delete/{id}")).await
     }
 
+    /// The answers of all operations on one webhook: read, status, change, delete.
+    pub(crate) async fn operations(&self, prefix: &str, id: &str) -> [Answer; 4] {
+        [
+            self.client.get(&format!("{prefix}/webhooks/{id}")).await,
+            self.switch(prefix, id, false).await,
+            self.change(prefix, id, "http://127.0.0.1:9/new").await,
+            self.delete(prefix, id).await,
+        ]
+    }
+
     /// Correlation ids of all readable companies.
     pub(crate) fn companies(&self) -> Vec<String> {
         let found = records(self.provider(), Resource::Companies);
@@ -159,13 +182,13 @@ impl Stage {
                 kind => world.act(place, kind, clock),
             };
             let change = change.unwrap();
-            (world.id(change.place), vec![Change::Record(change)])
+            (world.id(change.place), vec![WorldChange::Record(change)])
         });
         records(self.provider(), named).into_iter().find(|record| record.id == id).unwrap()
     }
 
     /// The journal of deliveries.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<JournalEntry> {
         self.provider().deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry).collect()
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use simulator::knobs::ReceiverUrls;
 
 use super::{CUSTOMERS, Stage, assert_refused, id};
-use crate::product::simulator::{Client, receiver::Receiver};
+use crate::product::simulator::Client;
 
 crate::tests! {
     plain a_subscription_with_a_field_missing_or_wrong_is_refused;
@@ -18,8 +18,7 @@ crate::tests! {
 }
 
 async fn a_subscription_with_a_field_missing_or_wrong_is_refused() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::accepting(|_| {}).await;
     let good = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
     let texts = [json!(null), json!(""), json!(7), json!(["a"]), json!({})];
     let mut cases = Vec::new();
@@ -64,9 +63,7 @@ async fn a_subscription_with_a_field_missing_or_wrong_is_refused() {
 }
 
 async fn a_body_that_is_no_json_object_is_refused_by_every_operation() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, _receiver, id) = Stage::subscribed().await;
     let before = stage.record(CUSTOMERS, &id).await;
     let put = reqwest::Method::PUT;
 
@@ -87,9 +84,7 @@ async fn a_body_that_is_no_json_object_is_refused_by_every_operation() {
 }
 
 async fn only_allowed_receivers_can_be_subscribed() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, _receiver, id) = Stage::subscribed().await;
     stage.turn(|knobs| {
         knobs.delivery.resolve.insert("hooks.example".to_owned(), "127.0.0.1:9".parse().unwrap());
         knobs.accounting.retries = vec![];
@@ -121,9 +116,7 @@ async fn only_allowed_receivers_can_be_subscribed() {
 }
 
 async fn a_status_or_change_with_a_field_missing_or_wrong_is_refused() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, mut receiver, id) = Stage::subscribed().await;
     let other = stage.active(CUSTOMERS, &mut receiver).await;
     let before = stage.record(CUSTOMERS, &id).await;
     let url = receiver.url("/new");
@@ -155,19 +148,11 @@ async fn a_status_or_change_with_a_field_missing_or_wrong_is_refused() {
 }
 
 async fn an_unknown_webhook_is_not_found() {
-    let receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
-    let id = "6f9619ff-8b86-d011-b42d-00c04fc964ff";
 
-    let answers = [
-        stage.client.get(&format!("{CUSTOMERS}/webhooks/{id}")).await,
-        stage.client.get(&format!("{CUSTOMERS}/webhooks/no-guid")).await,
-        stage.switch(CUSTOMERS, id, true).await,
-        stage.change(CUSTOMERS, id, &receiver.url("/new")).await,
-        stage.delete(CUSTOMERS, id).await,
-    ];
-
-    for answer in answers {
+    let no_guid = stage.client.get(&format!("{CUSTOMERS}/webhooks/no-guid")).await;
+    let unknown = stage.operations(CUSTOMERS, "6f9619ff-8b86-d011-b42d-00c04fc964ff").await;
+    for answer in unknown.into_iter().chain([no_guid]) {
         assert_eq!(answer.status, 404, "{answer:?}");
         assert_eq!((&answer.json()["ok"], &answer.json()["httpCode"]), (&json!(false), &json!(404)));
     }
@@ -178,9 +163,7 @@ async fn an_unknown_webhook_is_not_found() {
 }
 
 async fn an_unsubscribe_that_fits_no_active_webhook_is_refused() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    let (stage, receiver, id) = Stage::subscribed().await;
     let same = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
 
     for (field, value) in [
@@ -201,8 +184,7 @@ async fn an_unsubscribe_that_fits_no_active_webhook_is_refused() {
 }
 
 async fn webhooks_are_managed_with_context_none_alone() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
+    let (stage, mut receiver) = Stage::accepting(|_| {}).await;
     let webhook = stage.active(CUSTOMERS, &mut receiver).await;
     let body = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
     let company = &stage.companies()[0];

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::api::budget::bucket::TokenBucket;
+use crate::api::budget::metered_rate::MeteredRate;
 
 /// Seconds between two requests of a quiet time.
 const QUIET_REQUEST_INTERVAL: u64 = 50;
@@ -37,8 +37,7 @@ impl Window {
 /// Requests under endless demand, with delayed responses.
 struct Run {
     start: Instant,
-    adaptive: AdaptiveRate,
-    bucket: TokenBucket,
+    rate: MeteredRate,
     answers: VecDeque<(Instant, Result<(), Duration>, u64)>,
     step: u64,
 }
@@ -46,18 +45,18 @@ struct Run {
 impl Run {
     fn new(setting: f64) -> Self {
         let start = Instant::now();
-        let (adaptive, bucket) = (AdaptiveRate::new(setting, start, 7), TokenBucket::new(1.0, start));
-        Self { start, adaptive, bucket, answers: VecDeque::new(), step: 0 }
+        let rate = MeteredRate::new(AdaptiveRate::new(setting, start, 7), 1.0, 0.1, start);
+        Self { start, rate, answers: VecDeque::new(), step: 0 }
     }
 
     /// Few requests for this long.
     fn quiet(&mut self, seconds: u64, provider: &mut impl FnMut(Instant) -> Result<(), Duration>) {
         for second in (0..seconds).step_by(QUIET_REQUEST_INTERVAL as usize) {
             let now = self.start + Duration::from_secs(second);
-            self.adaptive.advance(now, false);
-            self.adaptive.sent(now);
+            self.rate.adaptive.advance(now, false);
+            self.rate.adaptive.sent(now);
             assert_eq!(provider(now), Ok(()));
-            self.adaptive.accepted();
+            self.rate.adaptive.accepted();
         }
         self.step = seconds * 500;
     }
@@ -74,24 +73,18 @@ impl Run {
             self.step += 1;
             while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
                 match self.answers.pop_front() {
-                    Some((_, Ok(()), _)) => self.adaptive.accepted(),
-                    Some((_, Err(told), cuts)) => drop(self.adaptive.refused(now, Some(told), cuts)),
+                    Some((_, Ok(()), _)) => self.rate.adaptive.accepted(),
+                    Some((_, Err(told), cuts)) => drop(self.rate.adaptive.refused(now, Some(told), cuts)),
                     None => {}
                 }
             }
-            let paused = self.adaptive.paused(now);
-            self.adaptive.advance(now, paused.is_none() && step > 0);
-            if let Some(until) = paused {
-                self.bucket.rest_until(until);
-                continue;
-            }
-            self.bucket.refill(now, self.adaptive.rate, (self.adaptive.rate * 0.1).max(1.0));
-            while self.bucket.has_token() {
-                self.bucket.take();
-                self.adaptive.sent(now);
+            let is_paused = self.rate.rest(now).is_err();
+            self.rate.adaptive.advance(now, !is_paused && step > 0);
+            while !is_paused && self.rate.has_token(now).is_ok() {
+                let cuts = self.rate.take(now);
                 let answer = provider(now);
                 counts[step / 500] += u32::from(answer.is_ok());
-                self.answers.push_back((now + Duration::from_millis(5), answer, self.adaptive.cuts));
+                self.answers.push_back((now + Duration::from_millis(5), answer, cuts));
             }
         }
         counts
@@ -139,7 +132,7 @@ fn ten_minutes_of_refusals_cut_the_rate_once() {
 
     scene.busy(60, &mut |_| Ok(()));
 
-    assert!(scene.adaptive.ratio() >= 0.9, "{}", scene.adaptive.ratio());
+    assert!(scene.rate.adaptive.ratio() >= 0.9, "{}", scene.rate.adaptive.ratio());
 }
 
 #[test]
@@ -152,11 +145,11 @@ fn the_rate_recovers_from_a_burst_within_a_minute() {
             asked += 1;
             if asked.is_multiple_of(every) { Err(Duration::from_secs(told)) } else { Ok(()) }
         });
-        let deepest = scene.adaptive.ratio();
+        let deepest = scene.rate.adaptive.ratio();
 
         scene.busy(60, &mut |_| Ok(()));
 
-        let ratio = scene.adaptive.ratio();
+        let ratio = scene.rate.adaptive.ratio();
         println!("{name}: {deepest:.3} of the setting after the burst, {ratio:.3} a minute later");
         assert!(deepest < 0.5 && ratio >= 0.9, "{name}: {deepest} {ratio}");
     }
