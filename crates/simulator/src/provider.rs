@@ -105,8 +105,13 @@ impl SimulatedProvider {
 
     /// Makes `count` random changes. The world is unlocked after each, and the task yields after some.
     pub async fn step(&self, count: u64) {
+        self.step_while(count, || true).await;
+    }
+
+    /// [`Self::step`] while `wanted`, which is asked with the world locked: who then waits for the world sees no later change.
+    pub(super) async fn step_while(&self, count: u64, wanted: impl Fn() -> bool) {
         for number in 1..=count {
-            self.change(|world, clock| ((), vec![world.step(clock)]));
+            self.change(|world, clock| ((), wanted().then(|| world.step(clock)).into_iter().collect()));
             if number % STEPS_PER_YIELD == 0 {
                 tokio::task::yield_now().await;
             }
@@ -132,7 +137,19 @@ impl WebhookFamilies for SimulatedProvider {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
+
+    #[tokio::test]
+    async fn steps_end_once_none_is_wanted() {
+        let provider = SimulatedProvider::new(Settings::default()).unwrap();
+        let asked = AtomicU64::new(0);
+
+        provider.step_while(4, || asked.fetch_add(1, Ordering::Relaxed) < 2).await;
+
+        assert_eq!(provider.world().changes(), 2);
+    }
 
     #[tokio::test]
     async fn many_steps_yield_to_other_tasks() {

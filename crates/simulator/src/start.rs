@@ -148,7 +148,7 @@ async fn change_by_itself(provider: Arc<SimulatedProvider>, stop: CancellationTo
         let whole = due.floor();
         due -= whole;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the most")]
-        let steps = provider.step(whole as u64);
+        let steps = provider.step_while(whole as u64, || provider.knobs().changes_per_second > 0.0);
         if stop.run_until_cancelled(steps).await.is_none() {
             return;
         }

@@ -56,8 +56,9 @@ pub(super) async fn change(provider: Arc<SimulatedProvider>, mut rate: watch::Re
         // The system owns the sender; stop with it.
         let Ok(all) = rate.wait_for(|rate| *rate > 0.0).await.map(|rate| *rate) else { return };
         provider.change(|world, clock| {
-            let change = world.act_invoicing(0, entity, action, clock);
-            ((), change.map(WorldChange::Invoicing).into_iter().collect())
+            // Asked again with the world locked, for `DemoSystem::change`.
+            let change = (*rate.borrow() > 0.0).then(|| world.act_invoicing(0, entity, action, clock));
+            ((), change.flatten().map(WorldChange::Invoicing).into_iter().collect())
         });
         sleep(Duration::from_secs_f64(1.0 / (all / INVOICING_SHARE).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1)))
             .await;

@@ -167,9 +167,12 @@ impl DemoSystem {
         self.rest.send(Method::POST, &path, &[], Some(run)).await.ok();
     }
 
+    /// Sets the rate of changes at the provider. After 0 no change follows: each asks for the rate with the world locked.
     pub(super) fn change(&self, per_second: f64) {
+        let provider = self.services.simulator.provider();
         self.rate.send_replace(per_second);
-        self.services.simulator.provider().turn(|knobs| knobs.changes_per_second = per_second);
+        provider.turn(|knobs| knobs.changes_per_second = per_second);
+        drop(provider.world());
     }
 
     pub(super) fn set_reachable(&self, reachable: bool) -> Result {
