@@ -1,4 +1,4 @@
-//! The desired state of an instance, sent by the supervisor. Only the newest counts: an instance may miss those in between.
+//! What the supervisor tells an instance. Only the newest counts: an instance may miss those in between.
 
 use std::sync::Arc;
 
@@ -6,8 +6,17 @@ use tokio::time::Instant;
 
 use crate::{config::connector::TargetState, state::configs::Properties};
 
-/// Everything an instance has to know.
+/// What an instance has to do. Nothing follows [`Self::End`] but an earlier end.
 #[derive(Debug, Clone)]
+pub(super) enum Instruction {
+    /// Run, in this state.
+    Run(DesiredState),
+    /// End.
+    End(StopRequest),
+}
+
+/// How an instance has to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DesiredState {
     /// Its configuration.
     pub(super) config: Arc<Properties>,
@@ -17,8 +26,6 @@ pub(super) struct DesiredState {
     pub(super) target: TargetState,
     /// Restarts requested so far.
     pub(super) restarts: RestartRevisions,
-    /// Set once it should end.
-    pub(super) end: Option<StopRequest>,
 }
 
 /// The last restarts requested for one instance, by revision; -1 for none. Two numbers cover any number of requests: a
@@ -65,12 +72,29 @@ pub(super) enum Transition {
     Stop(StopRequest),
 }
 
+impl StopRequest {
+    /// Both requests: the earlier deadline, and no report if one of them wants none.
+    pub(super) fn merged(self, other: Self) -> Self {
+        Self { deadline: self.deadline.min(other.deadline), report: self.report && other.report }
+    }
+}
+
 impl DesiredState {
-    /// What `next` means for an instance in this state that has served these restarts, and has failed or not.
-    pub(super) fn transition(&self, next: &Self, served: RestartRevisions, failed: bool) -> Transition {
-        if let Some(end) = next.end {
-            return Transition::Stop(end);
+    /// What an instruction means for an instance in this state that has served these restarts, and has failed or not. The state
+    /// becomes the new one.
+    pub(super) fn follow(&mut self, next: Instruction, served: RestartRevisions, failed: bool) -> Transition {
+        match next {
+            Instruction::End(end) => Transition::Stop(end),
+            Instruction::Run(next) => {
+                let transition = self.transition(&next, served, failed);
+                *self = next;
+                transition
+            }
         }
+    }
+
+    /// [`Self::follow`] for a desired state, without taking it.
+    pub(super) fn transition(&self, next: &Self, served: RestartRevisions, failed: bool) -> Transition {
         let edited = self.config != next.config;
         let asked = next.restarts.always > served.always;
         // A failed instance retries when its configuration is written again unchanged, and when its connector is stopped: a
@@ -94,7 +118,6 @@ mod tests {
             revision: 5,
             target: TargetState::Running,
             restarts: RestartRevisions::default(),
-            end: None,
         }
     }
 
@@ -125,15 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn stop_takes_precedence_over_restarts() {
-        let end = StopRequest { deadline: Instant::now(), report: true };
-        let next = DesiredState {
-            revision: 9,
-            restarts: RestartRevisions { always: 9, if_failed: 9 },
-            end: Some(end),
-            ..desired()
-        };
+    fn later_stops_never_move_the_end_back() {
+        let now = Instant::now();
+        let late = StopRequest { deadline: now + std::time::Duration::from_secs(1), report: true };
+        let silent = StopRequest { deadline: now, report: false };
 
-        assert_eq!(desired().transition(&next, RestartRevisions::default(), true), Transition::Stop(end));
+        assert_eq!([late.merged(silent), silent.merged(late)], [silent; 2]);
     }
 }

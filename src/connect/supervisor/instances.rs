@@ -9,7 +9,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use super::{
     InstanceId,
-    desired_state::{DesiredState, StopRequest, Transition},
+    desired_state::{DesiredState, Instruction, StopRequest, Transition},
     instance_runner::InstanceRunner,
     plan::PlannedInstance,
     status_reporter::StatusReporter,
@@ -29,15 +29,21 @@ pub(super) struct Instance {
     pub(super) partition: i32,
     pub(super) claim: i64,
     pub(super) reporter: Arc<StatusReporter>,
-    desired_states: watch::Sender<DesiredState>,
-    /// Its runner has panicked: it stays FAILED until a changed desired state restarts it, or its partition is gone.
-    runner_panicked: bool,
+    runner: Runner,
+}
+
+/// The runner of an instance.
+enum Runner {
+    /// It runs, and follows the last instruction.
+    Live(watch::Sender<Instruction>),
+    /// It panicked in this state: the instance stays FAILED until a changed desired state restarts it, or its partition is gone.
+    Panicked(DesiredState),
 }
 
 impl Instance {
     /// Whether it was asked to end.
     pub(super) fn is_ending(&self) -> bool {
-        self.desired_states.borrow().end.is_some()
+        matches!(&self.runner, Runner::Live(instructions) if matches!(*instructions.borrow(), Instruction::End(_)))
     }
 }
 
@@ -55,60 +61,54 @@ impl Instances {
         reporter: Arc<StatusReporter>,
     ) {
         let PlannedInstance { partition, claim, desired } = wanted;
-        let (desired_states, receiver) = watch::channel(desired);
+        let (instructions, receiver) = watch::channel(Instruction::Run(desired));
         let task = self.runners.spawn(runner.run(receiver));
         self.ids.insert(task.id(), id.clone());
-        self.instances
-            .insert(id, Instance { partition, claim, reporter, desired_states, runner_panicked: false });
+        let runner = Runner::Live(instructions);
+        self.instances.insert(id, Instance { partition, claim, reporter, runner });
     }
 
     /// Sends an instance its desired state; `false` if there is none and one should be started. An ending instance ignores it.
     pub(super) fn update(&mut self, id: &InstanceId, desired: &DesiredState) -> bool {
         let Some(instance) = self.instances.get(id) else { return false };
-        if instance.runner_panicked {
-            let current = instance.desired_states.borrow();
-            let restarts = current.end.is_none()
-                && current.transition(desired, current.restarts, true) == Transition::Restart;
-            drop(current);
-            if restarts {
-                self.instances.remove(id);
+        match &instance.runner {
+            Runner::Panicked(last) => {
+                let restarts = last.transition(desired, last.restarts, true) == Transition::Restart;
+                if restarts {
+                    self.instances.remove(id);
+                }
+                !restarts
             }
-            return !restarts;
+            Runner::Live(instructions) => {
+                instructions.send_if_modified(|current| match current {
+                    Instruction::Run(current) if current != desired => {
+                        current.clone_from(desired);
+                        true
+                    }
+                    Instruction::Run(_) | Instruction::End(_) => false,
+                });
+                true
+            }
         }
-        instance.desired_states.send_if_modified(|current| {
-            let known = current.end.is_some()
-                || (current.revision == desired.revision
-                    && current.target == desired.target
-                    && current.restarts == desired.restarts
-                    && current.config == desired.config);
-            if !known {
-                current.clone_from(desired);
-            }
-            !known
-        });
-        true
     }
 
     /// Asks an instance to end, or to end sooner or without a report if it is ending already.
     pub(super) fn stop(&mut self, id: &InstanceId, end: StopRequest) {
         let Some(instance) = self.instances.get(id) else { return };
-        if instance.runner_panicked {
+        let Runner::Live(instructions) = &instance.runner else {
             instance.reporter.close(end.report);
             self.instances.remove(id);
             return;
-        }
-        instance.desired_states.send_if_modified(|desired| {
-            let merged = match desired.end {
-                Some(before) => StopRequest {
-                    deadline: before.deadline.min(end.deadline),
-                    report: before.report && end.report,
-                },
-                None => end,
-            };
+        };
+        instructions.send_if_modified(|current| {
             // Every reconciliation asks again; the earliest deadline must win.
-            let news = desired.end != Some(merged);
-            desired.end = Some(merged);
-            news
+            let before = match current {
+                Instruction::End(before) => Some(*before),
+                Instruction::Run(_) => None,
+            };
+            let merged = before.map_or(end, |before| before.merged(end));
+            *current = Instruction::End(merged);
+            before != Some(merged)
         });
     }
 
@@ -120,24 +120,31 @@ impl Instances {
             Some(Err(error)) => (error.id(), error.try_into_panic().ok()),
         };
         let Some(id) = self.ids.remove(&task) else { return };
-        match (panicked, self.instances.get_mut(&id)) {
-            (Some(payload), Some(instance)) => {
-                tracing::error!(
-                    connector = &*id.connector,
-                    task = id.task,
-                    "the runner of an instance panicked"
-                );
-                let failure = trace::panicked(&*payload);
-                instance.reporter.report(RunState::Failed, Some(trace::of(&failure, failure.next())));
-                instance.runner_panicked = true;
+        if let Some(payload) = panicked
+            && let Some(instance) = self.instances.get_mut(&id)
+            && let Runner::Live(instructions) = &instance.runner
+        {
+            tracing::error!(connector = &*id.connector, task = id.task, "the runner of an instance panicked");
+            let failure = trace::panicked(&*payload);
+            instance.reporter.report(RunState::Failed, Some(trace::of(&failure, failure.next())));
+            let last = instructions.borrow().clone();
+            match last {
+                Instruction::Run(last) => {
+                    instance.runner = Runner::Panicked(last);
+                    return;
+                }
+                Instruction::End(end) => instance.reporter.close(end.report),
             }
-            _ => drop(self.instances.remove(&id)),
         }
+        self.instances.remove(&id);
     }
 
     /// Whether all instances of tasks, or of connectors, have ended.
     pub(super) fn all_ended(&self, tasks: bool) -> bool {
-        !self.instances.iter().any(|(id, instance)| id.task.is_some() == tasks && !instance.runner_panicked)
+        !self
+            .instances
+            .iter()
+            .any(|(id, instance)| id.task.is_some() == tasks && matches!(instance.runner, Runner::Live(_)))
     }
 }
 
@@ -161,7 +168,7 @@ mod tests {
     fn desired(restart: i64) -> DesiredState {
         let restarts = RestartRevisions { always: restart, if_failed: -1 };
         let config = Arc::new(properties(&[("topic", "a")]));
-        DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
+        DesiredState { config, revision: 0, target: TargetState::Running, restarts }
     }
 
     /// Starts an instance whose body runs, or whose runner panics (`sound` is false).

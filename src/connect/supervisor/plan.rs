@@ -101,7 +101,7 @@ fn desired_state(configs: &Configs, connector: &StoredConnector, id: &InstanceId
         let last = if restart.only_failed { &mut restarts.if_failed } else { &mut restarts.always };
         *last = restart.revision.max(*last);
     }
-    Some(DesiredState { config, revision, target: connector.target, restarts, end: None })
+    Some(DesiredState { config, revision, target: connector.target, restarts })
 }
 
 #[cfg(test)]

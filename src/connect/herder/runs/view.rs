@@ -166,12 +166,12 @@ fn info(run: &Run, status: RunStatus, detail: Option<RunDetail>) -> RunInfo {
         times: RunTimes {
             started_at: status.started_at.map(time),
             updated_at: status.updated_at.map(time),
-            ended_at: status.ended_at.map(time),
+            ended_at: status.state.ended_at().map(time),
         },
         shards: status.shards,
         collections: status.lists,
         totals: status.totals,
-        certified: status.certified,
+        certified: status.state.certified(),
         detail,
     }
 }

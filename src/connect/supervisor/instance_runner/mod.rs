@@ -1,7 +1,7 @@
 //! Runs one instance of a connector or task: starts, watches, restarts and ends it.
 //!
-//! An [`InstanceRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
-//! run ends by a changed desired state, by a failure, or by a panic, which is caught at the edge of its task.
+//! An [`InstanceRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`Instruction`]s that the supervisor sends. A
+//! run ends by an instruction, by a failure, or by a panic, which is caught at the edge of its task.
 //!
 //! - After a retryable failure the body restarts with a growing, jittered backoff, as long as the budget lasts (by default
 //!   without a limit). Meanwhile the state is RESTARTING, with the trace: FAILED would call for a person, and RUNNING would hide it.
@@ -33,7 +33,7 @@ use base::retry::{Backoff, Retry};
 use self::run_once::RunOutcome;
 use super::{
     InstanceId, RestartPolicy, Settings,
-    desired_state::{DesiredState, RestartRevisions, StopRequest, Transition},
+    desired_state::{DesiredState, Instruction, RestartRevisions, StopRequest, Transition},
     status_reporter::StatusReporter,
     trace,
 };
@@ -90,26 +90,31 @@ impl InstanceRunner {
         Self { id, body, reporter, may_act, settings, served, backoff, failures, panics }
     }
 
-    /// Follows the desired state until it says to end.
-    pub(super) async fn run(mut self, mut desired_states: watch::Receiver<DesiredState>) {
+    /// Follows the instructions until one says to end.
+    pub(super) async fn run(mut self, mut instructions: watch::Receiver<Instruction>) {
         let end = loop {
             // The next start serves every restart that was requested up to now.
-            let mut desired = desired_states.borrow_and_update().clone();
+            let mut desired = match instructions.borrow_and_update().clone() {
+                Instruction::Run(desired) => desired,
+                Instruction::End(end) => break end,
+            };
             self.serve(desired.restarts);
-            if let Some(end) = desired.end {
-                break end;
-            }
-            let transition = match run_once::run_once(&mut self, &mut desired, &mut desired_states).await {
+            let transition = match run_once::run_once(&mut self, &mut desired, &mut instructions).await {
                 RunOutcome::Changed(transition) => transition,
                 RunOutcome::Failed { failure, panicked, lasted } => {
                     if lasted >= self.settings.restarting.healthy_after {
                         self.reset_backoff();
                     }
-                    self.wait_after_failure(&failure, panicked, desired, &mut desired_states).await
+                    self.wait_after_failure(&failure, panicked, desired, &mut instructions).await
                 }
             };
             match transition {
-                Transition::Stop(end) => break desired_states.borrow().end.unwrap_or(end),
+                Transition::Stop(end) => {
+                    break match *instructions.borrow() {
+                        Instruction::End(newer) => newer,
+                        Instruction::Run(_) => end,
+                    };
+                }
                 Transition::Restart => {
                     self.reset_backoff();
                     self.panics.clear();
@@ -135,13 +140,13 @@ impl InstanceRunner {
         self.failures = 0;
     }
 
-    /// Waits until the backoff ends or the desired state changes.
+    /// Waits until the backoff ends or an instruction ends the wait.
     async fn wait_after_failure(
         &mut self,
         failure: &Failure,
         panicked: bool,
         mut desired: DesiredState,
-        desired_states: &mut watch::Receiver<DesiredState>,
+        instructions: &mut watch::Receiver<Instruction>,
     ) -> Transition {
         self.failures = self.failures.saturating_add(1);
         let wait = self.wait_after(failure, panicked);
@@ -159,16 +164,13 @@ impl InstanceRunner {
             };
             tokio::select! {
                 biased;
-                changed = desired_states.changed() => {
+                changed = instructions.changed() => {
                     if changed.is_err() {
                         return Transition::Stop(self.abandoned_stop());
                     }
-                    let next = desired_states.borrow_and_update().clone();
-                    match desired.transition(&next, self.served, true) {
-                        Transition::Continue => {
-                            self.serve(next.restarts);
-                            desired = next;
-                        }
+                    let next = instructions.borrow_and_update().clone();
+                    match desired.follow(next, self.served, true) {
+                        Transition::Continue => self.serve(desired.restarts),
                         Transition::Restart => {
                             self.reporter.report(RunState::Restarting, None);
                             return Transition::Restart;

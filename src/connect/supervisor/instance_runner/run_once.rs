@@ -1,4 +1,4 @@
-//! One run of a body, from its start until a changed desired state, a failure or a panic ends it.
+//! One run of a body, from its start until an instruction, a failure or a panic ends it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{BodyContext, InstanceRunner};
 use crate::{
     config::connector::TargetState,
     connect::supervisor::{
-        desired_state::{DesiredState, Transition},
+        desired_state::{DesiredState, Instruction, Transition},
         trace,
     },
     plugin::Failure,
@@ -26,7 +26,7 @@ const ABORT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How a run ended.
 pub(super) enum RunOutcome {
-    /// A changed desired state ended it.
+    /// An instruction ended it.
     Changed(Transition),
     /// The body ended or panicked.
     Failed { failure: Failure, panicked: bool, lasted: Duration },
@@ -36,7 +36,7 @@ pub(super) enum RunOutcome {
 pub(super) async fn run_once(
     runner: &mut InstanceRunner,
     desired: &mut DesiredState,
-    desired_states: &mut watch::Receiver<DesiredState>,
+    instructions: &mut watch::Receiver<Instruction>,
 ) -> RunOutcome {
     let cancel = CancellationToken::new();
     let (target, run_target) = watch::channel(desired.target);
@@ -58,14 +58,13 @@ pub(super) async fn run_once(
     loop {
         tokio::select! {
             biased;
-            changed = desired_states.changed() => {
+            changed = instructions.changed() => {
                 let transition = match changed {
                     Err(_) => Transition::Stop(runner.abandoned_stop()),
                     Ok(()) => {
-                        let next = desired_states.borrow_and_update().clone();
-                        let transition = desired.transition(&next, runner.served, false);
-                        runner.serve(next.restarts);
-                        *desired = next;
+                        let next = instructions.borrow_and_update().clone();
+                        let transition = desired.follow(next, runner.served, false);
+                        runner.serve(desired.restarts);
                         transition
                     }
                 };
@@ -86,7 +85,7 @@ pub(super) async fn run_once(
                     }
                     Transition::Stop(end) => end.deadline,
                 };
-                stop(runner, body, &cancel, by, desired_states).await;
+                stop(runner, body, &cancel, by, instructions).await;
                 return RunOutcome::Changed(transition);
             }
             () = startup.notified(), if !is_up => {
@@ -117,7 +116,7 @@ async fn stop(
     mut body: AbortOnDropHandle<Result<(), Failure>>,
     cancel: &CancellationToken,
     mut by: Instant,
-    desired_states: &mut watch::Receiver<DesiredState>,
+    instructions: &mut watch::Receiver<Instruction>,
 ) {
     let (connector, task) = (&*runner.id.connector, runner.id.task);
     cancel.cancel();
@@ -133,8 +132,12 @@ async fn stop(
                 return;
             }
             () = sleep_until(by) => break,
-            changed = desired_states.changed(), if hears => match changed {
-                Ok(()) => by = desired_states.borrow_and_update().end.map_or(by, |end| end.deadline.min(by)),
+            changed = instructions.changed(), if hears => match changed {
+                Ok(()) => {
+                    if let Instruction::End(end) = *instructions.borrow_and_update() {
+                        by = by.min(end.deadline);
+                    }
+                }
                 Err(_) => {
                     hears = false;
                     by = by.min(runner.abandoned_stop().deadline);

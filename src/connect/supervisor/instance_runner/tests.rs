@@ -40,7 +40,7 @@ struct ObservedRun {
 struct Stage {
     runs: mpsc::UnboundedReceiver<ObservedRun>,
     reported: mpsc::UnboundedReceiver<Status>,
-    desired_states: watch::Sender<DesiredState>,
+    instructions: watch::Sender<Instruction>,
     handle: SupervisorHandle,
     lease: Arc<AtomicBool>,
     runner_task: JoinHandle<()>,
@@ -48,7 +48,7 @@ struct Stage {
 
 fn desired(restarts: RestartRevisions) -> DesiredState {
     let config = Arc::new(properties(&[("topic", "a")]));
-    DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
+    DesiredState { config, revision: 0, target: TargetState::Running, restarts }
 }
 
 fn patient(panics: u32) -> Settings {
@@ -102,9 +102,9 @@ impl Stage {
         };
         let id = InstanceId { connector: "c".into(), task: Some(0) };
         let runner = InstanceRunner::new(id, body, Arc::new(reporter), may_act, settings);
-        let (desired_states, receiver) = watch::channel(desired);
+        let (instructions, receiver) = watch::channel(Instruction::Run(desired));
         let runner_task = tokio::spawn(runner.run(receiver));
-        Self { runs, reported, desired_states, handle, lease, runner_task }
+        Self { runs, reported, instructions, handle, lease, runner_task }
     }
 
     async fn next_run(&mut self) -> ObservedRun {
@@ -123,11 +123,18 @@ impl Stage {
     }
 
     fn change(&self, change: impl FnOnce(&mut DesiredState)) {
-        self.desired_states.send_modify(change);
+        self.instructions.send_modify(|instruction| match instruction {
+            Instruction::Run(desired) => change(desired),
+            Instruction::End(_) => panic!("it was asked to end"),
+        });
+    }
+
+    fn end(&self, deadline: Instant, report: bool) {
+        self.instructions.send_replace(Instruction::End(StopRequest { deadline, report }));
     }
 
     async fn ends(self, report: bool) -> mpsc::UnboundedReceiver<Status> {
-        self.change(|desired| desired.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
+        self.end(Instant::now() + LIMIT, report);
         timeout(LIMIT, self.runner_task).await.expect("it has not ended").unwrap();
         self.reported
     }
@@ -357,11 +364,9 @@ async fn lost_partition_aborts_a_body_sooner() {
     stage.reports(RunState::Running).await;
     let run = stage.next_run().await;
 
-    stage.change(|desired| {
-        desired.end = Some(StopRequest { deadline: Instant::now() + 10 * LIMIT, report: true })
-    });
+    stage.end(Instant::now() + 10 * LIMIT, true);
     timeout(LIMIT, run.cancel.cancelled()).await.unwrap();
-    stage.change(|desired| desired.end = Some(StopRequest { deadline: Instant::now(), report: false }));
+    stage.end(Instant::now(), false);
 
     timeout(LIMIT, stage.runner_task).await.expect("it was not aborted").unwrap();
     assert!(run.end.is_closed(), "the body is still there");
@@ -401,7 +406,7 @@ async fn instances_end_when_the_supervisor_is_dropped() {
     stage.reports(RunState::Running).await;
     stage.next_run().await;
 
-    drop(stage.desired_states);
+    drop(stage.instructions);
 
     timeout(LIMIT, stage.runner_task).await.expect("it has outlived the supervisor").unwrap();
 }
