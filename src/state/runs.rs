@@ -28,8 +28,8 @@ pub struct Runs {
     pub progress: BTreeMap<(RunId, i32), RunProgress>,
 }
 
-/// The phase of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The phase of a run. Times are microseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunPhase {
     /// No shard has started.
     Waiting,
@@ -37,32 +37,60 @@ pub enum RunPhase {
     Running,
     /// Every started, unfinished shard waits.
     Paused,
-    /// Over, and at least one shard was stopped.
-    Stopped,
+    /// Over, and at least one shard was stopped: it is not certified.
+    Stopped {
+        /// When the last shard ended.
+        ended_at: i64,
+    },
     /// Over, and every list was read.
-    Ended,
+    Ended {
+        /// When the last shard ended.
+        ended_at: i64,
+        /// Whether every list that the provider offers is certified complete.
+        certified: bool,
+    },
 }
 
 impl RunPhase {
-    /// Every phase.
-    pub const ALL: [Self; 5] = [Self::Waiting, Self::Running, Self::Paused, Self::Stopped, Self::Ended];
+    /// The name of every phase.
+    pub const NAMES: [&'static str; 5] = ["waiting", "running", "paused", "stopped", "ended"];
 
     /// Its name, for people and programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        let [waiting, running, paused, stopped, ended] = Self::NAMES;
         match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::Ended => "ended",
+            Self::Waiting => waiting,
+            Self::Running => running,
+            Self::Paused => paused,
+            Self::Stopped { .. } => stopped,
+            Self::Ended { .. } => ended,
         }
     }
 
     /// Whether the run is over.
     #[must_use]
     pub const fn is_over(self) -> bool {
-        matches!(self, Self::Stopped | Self::Ended)
+        self.ended_at().is_some()
+    }
+
+    /// When the last shard ended, once all have.
+    #[must_use]
+    pub const fn ended_at(self) -> Option<i64> {
+        match self {
+            Self::Stopped { ended_at } | Self::Ended { ended_at, .. } => Some(ended_at),
+            Self::Waiting | Self::Running | Self::Paused => None,
+        }
+    }
+
+    /// Whether it is certified; `None` until it is over.
+    #[must_use]
+    pub const fn certified(self) -> Option<bool> {
+        match self {
+            Self::Ended { certified, .. } => Some(certified),
+            Self::Stopped { .. } => Some(false),
+            Self::Waiting | Self::Running | Self::Paused => None,
+        }
     }
 }
 
@@ -77,16 +105,12 @@ pub struct RunStatus {
     pub started_at: Option<i64>,
     /// When the last shard reported progress.
     pub updated_at: Option<i64>,
-    /// When the last shard ended, once all have.
-    pub ended_at: Option<i64>,
     /// Its shards.
     pub shards: Shards,
     /// Its lists.
     pub lists: Collections,
     /// Its work.
     pub totals: RunTotals,
-    /// Whether every list that the provider offers is certified complete; `None` until the run is over.
-    pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard.
     pub current: Vec<ListProgress>,
 }
@@ -160,7 +184,6 @@ impl Runs {
         let over = all.iter().filter(|one| one.state.is_over()).count();
         let shards = Shards { total: shards, ended: i32::try_from(over).unwrap_or(i32::MAX) };
         let order = self.orders.get(id);
-        let state = state(&all, shards.ended >= shards.total && shards.total > 0, order);
         let sum = |number: fn(&RunProgress) -> u64| {
             all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)))
         };
@@ -175,6 +198,8 @@ impl Runs {
         // Lists that the provider does not offer certify nothing by themselves.
         let is_proved =
             lists.certified + lists.unoffered == lists.total && (lists.certified > 0 || lists.unoffered == 0);
+        let is_over = shards.ended >= shards.total && shards.total > 0;
+        let state = state(&all, is_over.then_some(is_proved), order);
         let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
             for (kind, count) in all.iter().flat_map(|one| counts(one)) {
@@ -188,10 +213,6 @@ impl Runs {
             reason: reason(&all, state, order),
             started_at: all.iter().map(|one| one.times.started_at).min(),
             updated_at: all.iter().map(|one| one.times.updated_at).max(),
-            ended_at: state
-                .is_over()
-                .then(|| all.iter().map(|one| one.times.ended_at.unwrap_or(one.times.updated_at)).max())
-                .flatten(),
             shards,
             lists,
             totals: RunTotals {
@@ -202,7 +223,6 @@ impl Runs {
                 disabled: sum(|one| one.compared.disabled),
                 unread: sum(|one| one.compared.unread),
             },
-            certified: state.is_over().then_some(state == RunPhase::Ended && is_proved),
             current: all
                 .iter()
                 .filter(|one| !one.state.is_over())
@@ -240,11 +260,18 @@ fn waits(one: &RunProgress, order: Option<&RunCommand>) -> bool {
     one.state == ShardState::Paused && !is_resumed
 }
 
-fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> RunPhase {
+/// `over`: once all shards are over, whether their lists are proved.
+fn state(all: &[&RunProgress], over: Option<bool>, order: Option<&RunCommand>) -> RunPhase {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
-    if is_over {
+    if let Some(certified) = over {
+        let ended = all.iter().map(|one| one.times.ended_at.unwrap_or(one.times.updated_at));
+        let ended_at = ended.max().unwrap_or_default();
         let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
-        return if stopped { RunPhase::Stopped } else { RunPhase::Ended };
+        return if stopped {
+            RunPhase::Stopped { ended_at }
+        } else {
+            RunPhase::Ended { ended_at, certified }
+        };
     }
     let mut started = all.iter().filter(|one| !one.state.is_over()).peekable();
     match (all.is_empty(), started.peek().is_none()) {
@@ -342,6 +369,8 @@ mod tests {
     fn phase_follows_from_shards_and_the_command() {
         use ShardState::{Ended, Paused, Running, Stopped};
         type Case<'a> = (Option<DesiredRunState>, &'a [(i32, ShardState)], RunPhase);
+        // Shard n ends at 300 + n.
+        let ended = RunPhase::Ended { ended_at: 301, certified: true };
         let table: &[Case<'_>] = &[
             (None, &[], RunPhase::Waiting),
             (Some(DesiredRunState::Paused), &[], RunPhase::Waiting),
@@ -351,8 +380,8 @@ mod tests {
             (Some(DesiredRunState::Paused), &[(0, Paused), (1, Running)], RunPhase::Running),
             (Some(DesiredRunState::Paused), &[(0, Paused), (1, Ended)], RunPhase::Paused),
             (None, &[(0, Paused), (1, Paused)], RunPhase::Paused),
-            (None, &[(0, Ended), (1, Ended)], RunPhase::Ended),
-            (None, &[(0, Ended), (1, Stopped)], RunPhase::Stopped),
+            (None, &[(0, Ended), (1, Ended)], ended),
+            (None, &[(0, Ended), (1, Stopped)], RunPhase::Stopped { ended_at: 301 }),
             (Some(DesiredRunState::Stopped), &[(0, Stopped), (1, Running)], RunPhase::Running),
             // A shard beyond the topic's partitions does not count.
             (None, &[(0, Ended), (7, Ended)], RunPhase::Running),
@@ -361,8 +390,6 @@ mod tests {
         for (wanted, shards, expected) in table {
             let status = runs(*wanted, shards).status(&id("r"), 2);
             assert_eq!(status.state, *expected, "{wanted:?} {shards:?}");
-            assert_eq!(status.certified.is_some(), expected.is_over());
-            assert_eq!(status.ended_at.is_some(), expected.is_over());
         }
     }
 
@@ -386,7 +413,7 @@ mod tests {
             let status = runs.status(&id("r"), 1);
 
             let case = (certified, unoffered, accounts_proved);
-            assert_eq!(status.certified, Some(expected), "{case:?}");
+            assert_eq!(status.state.certified(), Some(expected), "{case:?}");
         }
     }
 
@@ -422,8 +449,11 @@ mod tests {
         assert_eq!((totals.work.pages, totals.work.rows), (20, 200));
         assert_eq!((totals.work.published, totals.work.vanished), (100, 2));
         assert_eq!(totals.differences, BTreeMap::from([("missing".to_owned(), 4)]));
-        assert_eq!((status.started_at, status.updated_at, status.ended_at), (Some(99), Some(201), Some(301)));
-        assert_eq!((status.shards, status.certified), (Shards { total: 2, ended: 2 }, Some(true)));
+        assert_eq!(
+            (status.started_at, status.updated_at, status.state.ended_at()),
+            (Some(99), Some(201), Some(301))
+        );
+        assert_eq!((status.shards, status.state.certified()), (Shards { total: 2, ended: 2 }, Some(true)));
         assert!(status.current.is_empty(), "nothing is read any more");
     }
 
@@ -434,7 +464,7 @@ mod tests {
         unproved.progress.get_mut(&(id("r"), 1)).unwrap().lists.certified = 2;
 
         for runs in [stopped, unproved] {
-            assert_eq!(runs.status(&id("r"), 2).certified, Some(false));
+            assert_eq!(runs.status(&id("r"), 2).state.certified(), Some(false));
         }
     }
 

@@ -37,9 +37,9 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
     if all.is_empty() {
         return;
     }
-    for state in RunPhase::ALL {
-        let count = all.iter().filter(|(_, status)| status.state == state).count();
-        page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
+    for name in RunPhase::NAMES {
+        let count = all.iter().filter(|(_, status)| status.state.name() == name).count();
+        page.put(&live::SNAPSHOT_STATE, &[connector, name], count as f64);
     }
     let open = || all.iter().map(|(_, status)| status).filter(|status| !status.state.is_over());
     let lists: u64 = open().map(|status| status.lists.total).sum();
@@ -47,9 +47,9 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
     page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
     page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
     let verified = |((kind, _), status): &&((RunKind, bool), RunStatus)| {
-        *kind == RunKind::Verify && status.state == RunPhase::Ended
+        *kind == RunKind::Verify && matches!(status.state, RunPhase::Ended { .. })
     };
-    let last = all.iter().filter(verified).max_by_key(|(_, status)| status.ended_at);
+    let last = all.iter().filter(verified).max_by_key(|(_, status)| status.state.ended_at());
     let Some(((_, is_sample), last)) = last else { return };
     for kind in Difference::ALL {
         let count = last.totals.differences.get(kind.name()).copied().unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
     let lists = last.lists;
     let unproved = if *is_sample { 0 } else { lists.total.saturating_sub(lists.certified + lists.unoffered) };
     page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
-    let ended = last.ended_at.unwrap_or_default();
+    let ended = last.state.ended_at().unwrap_or_default();
     page.put(&live::RECONCILE_ENDED, &[connector], ended as f64 / 1e6);
 }
 

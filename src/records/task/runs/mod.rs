@@ -313,8 +313,8 @@ fn expired_runs(runs: &Runs, shards: i32) -> Vec<&Run> {
     let mut over: Vec<&Run> = runs.runs.values().filter(|run| status(run).state.is_over()).collect();
     // The metric shows the last verification.
     let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
-    let verified = verified.filter(|run| status(run).state == RunPhase::Ended);
-    let last = verified.max_by_key(|run| status(run).ended_at).map(|run| run.id.clone());
+    let verified = verified.filter(|run| matches!(status(run).state, RunPhase::Ended { .. }));
+    let last = verified.max_by_key(|run| status(run).state.ended_at()).map(|run| run.id.clone());
     // The initial run and the last one of a start prevent their repetition; each may have a payroll run.
     let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_SUFFIX).unwrap_or(id.as_str()).to_owned();
     let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
@@ -359,7 +359,7 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
     });
     let started = |one: &Run| {
         let standing = runs.status(&one.id, shards);
-        standing.started_at.filter(|_| standing.certified == Some(true))
+        standing.started_at.filter(|_| standing.state.certified() == Some(true))
     };
     let filters = |one: &Run| {
         let progress = (0..shards).filter_map(|shard| runs.progress.get(&(one.id.clone(), shard)));
@@ -428,7 +428,7 @@ fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &Reco
     let is_proved = |run: &&Run| {
         let standing = runs.status(&run.id, shards);
         let is_offered = standing.lists.unoffered == 0 || !lists.contains(&List::Accounts);
-        standing.certified == Some(true) && is_offered
+        standing.state.certified() == Some(true) && is_offered
     };
     if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
         return Step::Settle(GapState::Closed);
@@ -450,11 +450,11 @@ fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &Reco
             runs.runs.values().filter(|run| run.kind == RunKind::Repair && run.known.is_superset(&known));
         for other in others.filter(covers) {
             match runs.status(&other.id, shards).state {
-                RunPhase::Ended if gap.state == GapState::Open => match outcome(other) {
+                RunPhase::Ended { .. } if gap.state == GapState::Open => match outcome(other) {
                     GapState::RepairedUncertified => {}
                     state => return Step::Settle(state),
                 },
-                RunPhase::Ended | RunPhase::Stopped => {}
+                RunPhase::Ended { .. } | RunPhase::Stopped { .. } => {}
                 _ => return Step::Wait,
             }
         }
@@ -478,8 +478,10 @@ fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &Reco
     };
     let standing = runs.status(&id, shards);
     match standing.state {
-        RunPhase::Ended if gap.state == GapState::Open => Step::Settle(outcome(run)),
-        RunPhase::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),
+        RunPhase::Ended { .. } if gap.state == GapState::Open => Step::Settle(outcome(run)),
+        RunPhase::Stopped { .. } if gap.state == GapState::Open => {
+            Step::Settle(GapState::RepairedUncertified)
+        }
         _ => Step::Wait,
     }
 }

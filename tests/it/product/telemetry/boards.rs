@@ -108,7 +108,7 @@ fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
         ("tributary_gaps_open" | "tributary_gap_open_seconds", "cause") => {
             GapCause::ALL.iter().map(|cause| cause.name()).collect()
         }
-        ("tributary_snapshot_state", "state") => RunPhase::ALL.iter().map(|state| state.name()).collect(),
+        ("tributary_snapshot_state", "state") => RunPhase::NAMES.to_vec(),
         _ => return None,
     };
     Some(names.into_iter().map(str::to_owned).collect())
