@@ -123,7 +123,8 @@ impl Shared {
             (in_company.then_some(company), id)
         });
         for (company, id) in last.into_iter().chain(known) {
-            if self.requests.accounting.record(resource, company.as_ref(), &id, ask).await.is_ok() {
+            let read = self.requests.accounting.record(resource, company.as_ref(), &id, ask).await;
+            if read.is_ok_and(|record| record.is_of(&id)) {
                 return (error.by_api(), true);
             }
         }

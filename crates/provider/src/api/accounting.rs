@@ -30,6 +30,20 @@ pub struct Document {
     pub times: ReadTimes,
 }
 
+impl Document {
+    /// Whether it is the record with this id: it has no other id.
+    #[must_use]
+    pub fn is_of(&self, id: &RecordId) -> bool {
+        #[derive(serde::Deserialize)]
+        struct Identified {
+            #[serde(default, rename = "correlationId")]
+            id: serde_json::Value,
+        }
+        let read = serde_json::from_slice::<Identified>(&self.json);
+        read.is_ok_and(|read| read.id.as_str().is_none_or(|own| own.is_empty() || own == id.as_str()))
+    }
+}
+
 impl Accounting {
     /// A page of the grant's companies.
     pub async fn companies(&self, page: PageRequest, options: &CallOptions) -> Result<Page<Company>, Error> {
@@ -107,8 +121,10 @@ impl Accounting {
         };
         match read {
             Ok(record) => {
-                let answered = (Instant::now(), company.cloned(), id.clone());
-                self.0.core.quirks.facts.lock().paths.insert(resource, answered);
+                if record.is_of(id) {
+                    let answered = (Instant::now(), company.cloned(), id.clone());
+                    self.0.core.quirks.facts.lock().paths.insert(resource, answered);
+                }
                 Ok(record)
             }
             Err(error)

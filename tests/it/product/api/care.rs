@@ -16,7 +16,9 @@ use base::{
 };
 use model::{AccountingResource, CompanyId, Moment, RecordId, WebhookId};
 use provider::{
-    api::{Acted, Budget, CallOptions, Cause, Client, Limit, PayrollRequest, Priority, Rates, Reach},
+    api::{
+        Acted, AnsweredBy, Budget, CallOptions, Cause, Client, Limit, PayrollRequest, Priority, Rates, Reach,
+    },
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use tokio::{
@@ -44,6 +46,7 @@ crate::tests! {
     plain an_html_page_is_reported_with_its_first_words;
     plain an_unsendable_token_is_reported_and_not_sent;
     plain only_200_is_a_success_of_a_read;
+    plain only_the_requested_record_proves_its_path;
 }
 
 fn json(status: u16, body: &str) -> Reply {
@@ -328,4 +331,23 @@ async fn only_200_is_a_success_of_a_read() {
             assert!(ErrorChain(&error).to_string().contains("only 200 is documented"), "{error:?}");
         }
     }
+}
+
+async fn only_the_requested_record_proves_its_path() {
+    let provider = Canned::start(|head| match head.split('?').next().unwrap_or_default() {
+        head if head.contains("there") => json(200, r#"{"correlationId":"there"}"#),
+        head if head.contains("other") => json(200, r#"{"correlationId":"welcome"}"#),
+        _ => Reply::Now(answer(404, "", "")),
+    })
+    .await;
+    let client = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
+    let missing = async |first: &str| {
+        let [first, id] = [first, "never-was"].map(|id| RecordId::new(id).unwrap());
+        let read = async |id| client.record(AccountingResource::Journals, None, id, &patient()).await;
+        read(&first).await.unwrap();
+        read(&id).await.unwrap_err().missing()
+    };
+
+    assert_eq!(missing("other").await, Some(AnsweredBy::Unknown));
+    assert_eq!(missing("there").await, Some(AnsweredBy::Api));
 }
