@@ -21,7 +21,7 @@
 //!   list of the same path has shown a longer page, the provider returns more than *r* rows per page, so page 1 was the whole list at
 //!   its cut. Otherwise page 1 is read again. If its rows are the same, all of them were listed when page 2 was empty, and no more
 //!   than *r*: they were the list at that cut.
-//! - **counting**: see the theorem in `counting`.
+//! - **counting**: see the theorem in `pass`.
 //!
 //! **Filters** exist only for the payroll list. The provider's filters are undocumented, and an answer to one proves nothing. A filter
 //! for rows that changed after a moment passes its check in this run if
@@ -40,7 +40,7 @@
 //! A reading depends on its settings and pages only: the same of both lead to the same verdict. So the stored pages ([`Seen`]) are its
 //! whole state, and [`Reading::restore`] replays them.
 //!
-//! A page counts only if it was sent after the answer to the previous page ([`ReadingStep::Page`]'s `sent_after`); `counting` explains
+//! A page counts only if it was sent after the answer to the previous page ([`ReadingStep::Page`]'s `sent_after`); `pass` explains
 //! why. Both times must come from one clock: a worker that resumes a reading of another machine must not use pages that were
 //! requested before it took over.
 //!
@@ -52,10 +52,8 @@
 //!
 //! On failure: an unusable page voids its pass as a whole, never a single row. Rows of the pass's earlier pages count as shown.
 
-mod counting;
 mod page;
 mod pass;
-mod settings;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -67,14 +65,13 @@ use roaring::RoaringBitmap;
 use model::CertificateMethod;
 use provider::api::NextPage;
 
-use self::{
-    counting::{PassCount, PassPage, ShownRecords, remember},
-    pass::{Pass, PassStep},
-    verdict::ProofVerdict,
-};
 pub use self::{
     page::{PageAnswer, Row, Seen},
-    settings::{Filter, ReadingStep, Settings},
+    pass::{Filter, ReadingStep, Settings},
+};
+use self::{
+    pass::{Pass, PassCount, PassPage, PassStep, ShownRecords, remember},
+    verdict::ProofVerdict,
 };
 
 /// Pages per pass; a longer list counts as endless.

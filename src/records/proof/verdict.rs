@@ -2,7 +2,7 @@
 
 use model::{Certificate, CertificateCounts, CertificateMethod, CertificateReading};
 
-use super::{ONLY_CHANGES, Reading, counting::PassCount};
+use super::{ONLY_CHANGES, Reading, pass::PassCount};
 
 /// How a reading ended. The numbers are indexes into its counts, which no longer change.
 #[derive(Debug, Clone)]

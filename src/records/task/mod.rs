@@ -70,7 +70,7 @@
 //!
 //! # One page, from its run to the certificate of its list
 //!
-//! 38 stops, counted alike. Files without a folder are in `lists/`.
+//! 36 stops, counted alike. Files without a folder are in `lists/`.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -82,32 +82,32 @@
 //! | 6 | `task/directory.rs` | which companies there are |
 //! | 7 | `asking.rs` | starts the list, and requests its pages and missing records |
 //! | 8–9 | `job/mod.rs`, `job/paging.rs` | the list, and its next page |
-//! | 10–11 | `proof/mod.rs`, `proof/settings.rs` | which page the proof needs |
-//! | 12 | `pages.rs` | fetches it |
-//! | 13 | crate `provider` | requests it |
-//! | 14 | crate `model` | parses its rows, and compares versions |
-//! | 15 | `probe.rs` | first page only: whether rows are whole records |
-//! | 16 | `hearing.rs` | takes the page, or its failure |
-//! | 17–18 | `proof/pass.rs`, `proof/counting.rs` | advance the pass, count its records |
-//! | 19 | `proof/page.rs` | the page as it is stored |
-//! | 20 | `mod.rs` | the part to commit |
-//! | 21 | `writing.rs` | adds the part to the batch, and continues after the commit |
-//! | 22 | `rows.rs` | compares each row with the fence |
-//! | 23 | `task/draft.rs` | the batch, and what it writes so far |
-//! | 24–27 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
-//! | 28 | `schedule/batch.rs` | the entry to write |
-//! | 29–30 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
-//! | 31 | `fence/record.rs` | the fence entry as a record |
-//! | 32 | `task/state.rs` | keys of pages, counts, progress and the batch id |
-//! | 33 | `src/publish` | encodes values and certificates, and sends the transaction |
-//! | 34 | crate `kafka` | commits it |
-//! | 35 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
-//! | 36 | `job/missing.rs` | what reads by id of these say |
-//! | 37 | `job/outcome.rs` | the certificate |
-//! | 38 | `proof/verdict.rs` | what was proved |
+//! | 10 | `proof/mod.rs` | which page the proof needs |
+//! | 11 | `pages.rs` | fetches it |
+//! | 12 | crate `provider` | requests it |
+//! | 13 | crate `model` | parses its rows, and compares versions |
+//! | 14 | `probe.rs` | first page only: whether rows are whole records |
+//! | 15 | `hearing.rs` | takes the page, or its failure |
+//! | 16 | `proof/pass.rs` | advances the pass, counts its records |
+//! | 17 | `proof/page.rs` | the page as it is stored |
+//! | 18 | `mod.rs` | the part to commit |
+//! | 19 | `writing.rs` | adds the part to the batch, and continues after the commit |
+//! | 20 | `rows.rs` | compares each row with the fence |
+//! | 21 | `task/draft.rs` | the batch, and what it writes so far |
+//! | 22–25 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
+//! | 26 | `schedule/batch.rs` | the entry to write |
+//! | 27–28 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
+//! | 29 | `fence/record.rs` | the fence entry as a record |
+//! | 30 | `task/state.rs` | keys of pages, counts, progress and the batch id |
+//! | 31 | `src/publish` | encodes values and certificates, and sends the transaction |
+//! | 32 | crate `kafka` | commits it |
+//! | 33 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
+//! | 34 | `job/missing.rs` | what reads by id of these say |
+//! | 35 | `job/outcome.rs` | the certificate |
+//! | 36 | `proof/verdict.rs` | what was proved |
 //!
 //! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
-//! samples. A page of a list that spans companies passes `spanning.rs` before 21. `waiting.rs` only reports.
+//! samples. A page of a list that spans companies passes `spanning.rs` before 19. `waiting.rs` only reports.
 
 mod reader;
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use model::{Certificate, RunId};
 
-use super::{counting::interval, *};
+use super::{pass::interval, *};
 
 const SECOND: i64 = 1_000_000;
 
