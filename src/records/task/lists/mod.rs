@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Orders ─▶ planning.rs ─▶ Active: one run ─▶ asking.rs ─▶ Job: one list ─┬─▶ pages.rs: its next page ───────┐
-//!             plan.rs          ▲                                          └─▶ missing records, read by id ───┤
+//!                              ▲                                          └─▶ missing records, read by id ───┤
 //!                              │                                                                             ▼
 //!                              │ progress                                                    Got ─▶ hearing.rs ─▶ Part
 //!                              │                                                                                   │
@@ -11,7 +11,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `planning.rs`, `plan.rs` | which runs to start, and which of their lists this shard reads |
+//! | `planning.rs` | which runs to start, and which of their lists this shard reads |
 //! | `asking.rs` | requests: pages, and records that no page has shown |
 //! | `job/` | one list, from its first page to its certificate |
 //! | `spanning.rs` | which shard of the task reads a list that spans companies, and how the others get its pages |
@@ -30,7 +30,7 @@
 //! - A row is compared with the fence when its batch is built, and no other batch is committed in between. So lists and events never
 //!   publish an older version over a newer one.
 //! - The end of a list is marked in the transaction of its certificate. The marks are removed when the run ends.
-//! - Lists that span companies start with the run; lists of a company start once the company is known. See [`plan`]. One shard of a
+//! - Lists that span companies start with the run; lists of a company start once the company is known. See [`planning`]. One shard of a
 //!   task reads a list that spans companies, for all its shards. See [`spanning`].
 //! - Published records that a proved list does not show are read by id, or only named for payroll, and counted in the certificate. They
 //!   never become tombstones for that reason.
@@ -66,7 +66,6 @@ mod comparing;
 mod hearing;
 mod job;
 mod pages;
-mod plan;
 mod planning;
 mod probe;
 mod rows;
@@ -91,7 +90,7 @@ use provider::api;
 use self::{
     comparing::{Strangers, Suspect},
     job::{Answer, Job, Missing, Offer, Stage, What},
-    plan::Plan,
+    planning::Plan,
     rows::Request,
     spanning::{FollowerReport, Relayed, RelayedPage},
     topic::View,
