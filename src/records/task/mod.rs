@@ -70,7 +70,7 @@
 //!
 //! # One page, from its run to the certificate of its list
 //!
-//! 35 stops, counted alike. Files without a folder are in `lists/`.
+//! 33 stops, counted alike. Files without a folder are in `lists/`.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -80,33 +80,32 @@
 //! | 4 | `planning.rs` | starts the run in this shard, and plans its lists company by company |
 //! | 5 | `task/directory.rs` | which companies there are |
 //! | 6 | `asking.rs` | starts the list, and requests its pages and missing records |
-//! | 7–8 | `job/mod.rs`, `job/paging.rs` | the list, and its next page |
-//! | 9 | `proof/mod.rs` | which page the proof needs |
-//! | 10 | `pages.rs` | fetches it |
-//! | 11 | crate `provider` | requests it |
-//! | 12 | crate `model` | parses its rows, and compares versions |
-//! | 13 | `probe.rs` | first page only: whether rows are whole records |
-//! | 14 | `hearing.rs` | takes the page, or its failure |
-//! | 15 | `proof/pass.rs` | advances the pass, counts its records |
-//! | 16 | `proof/page.rs` | the page as it is stored |
-//! | 17 | `mod.rs` | the part to commit |
-//! | 18 | `writing.rs` | adds the part to the batch, and continues after the commit |
-//! | 19 | `rows.rs` | compares each row with the fence |
-//! | 20 | `task/draft.rs` | the batch, and what it writes so far |
-//! | 21–24 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
-//! | 25 | `schedule/batch.rs` | the entry to write |
-//! | 26–27 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
-//! | 28 | `fence/record.rs` | the fence entry as a record |
-//! | 29 | `task/state.rs` | keys of pages, counts, progress and the batch id |
-//! | 30 | `src/publish` | encodes values and certificates, and sends the transaction |
-//! | 31 | crate `kafka` | commits it |
-//! | 32 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
-//! | 33 | `job/missing.rs` | what reads by id of these say |
-//! | 34 | `job/outcome.rs` | the certificate |
-//! | 35 | `proof/verdict.rs` | what was proved |
+//! | 7 | `job/mod.rs` | the list, and its next page |
+//! | 8 | `proof/mod.rs` | which page the proof needs |
+//! | 9 | `pages.rs` | fetches it |
+//! | 10 | crate `provider` | requests it |
+//! | 11 | crate `model` | parses its rows, and compares versions |
+//! | 12 | `probe.rs` | first page only: whether rows are whole records |
+//! | 13 | `hearing.rs` | takes the page, or its failure |
+//! | 14 | `proof/pass.rs` | advances the pass, counts its records |
+//! | 15 | `proof/page.rs` | the page as it is stored |
+//! | 16 | `mod.rs` | the part to commit |
+//! | 17 | `writing.rs` | adds the part to the batch, and continues after the commit |
+//! | 18 | `rows.rs` | compares each row with the fence |
+//! | 19 | `task/draft.rs` | the batch, and what it writes so far |
+//! | 20–23 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
+//! | 24 | `schedule/batch.rs` | the entry to write |
+//! | 25–26 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
+//! | 27 | `fence/record.rs` | the fence entry as a record |
+//! | 28 | `task/state.rs` | keys of pages, counts, progress and the batch id |
+//! | 29 | `src/publish` | encodes values and certificates, and sends the transaction |
+//! | 30 | crate `kafka` | commits it |
+//! | 31 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
+//! | 32 | `job/end.rs` | what reads by id of these say, and the certificate |
+//! | 33 | `proof/verdict.rs` | what was proved |
 //!
 //! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
-//! samples. A page of a list that spans companies passes `spanning.rs` before 18. `waiting.rs` only reports.
+//! samples. A page of a list that spans companies passes `spanning.rs` before 17. `waiting.rs` only reports.
 
 mod reader;
 

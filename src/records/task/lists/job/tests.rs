@@ -1,15 +1,11 @@
 use bytes::Bytes;
 use model::{CompanyId, Origin, RecordId};
-use provider::api;
 
 use super::{
-    super::{
-        pages::{Asked, Fetched},
-        spanning::{RelayedPage, SpanningLists},
-    },
+    super::spanning::{RelayedPage, SpanningLists},
     *,
 };
-use crate::records::proof::{PageAnswer, Row, Seen, Settings};
+use crate::records::proof::{PageAnswer, Row, Settings};
 
 fn run() -> Arc<Run> {
     let run = serde_json::json!({
