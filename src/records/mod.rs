@@ -13,7 +13,7 @@
 //! │        └───────────────▶ task/draft.rs ◀─────┘                                        │
 //! │                               ▲ │ one batch                                           │
 //! │    fence: published versions ─┘ ▼                                                     │
-//! │                          task/committing.rs: one transaction                          │
+//! │                          task/commit.rs: one transaction                              │
 //! └─────────────────────────────────┬─────────────────────────────────────────────────────┘
 //!                                   ▼
 //!      record topics, fences, dead letters, state, certificates, offsets

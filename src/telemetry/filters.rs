@@ -213,7 +213,7 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
 
 /// Former paths of modules that have moved; accepted for one version. A module that also has a new name stands before the folder it
 /// was in.
-const MOVED_MODULES: [(&str, &str); 25] = [
+const MOVED_MODULES: [(&str, &str); 26] = [
     ("tributary::worker::access", "tributary::logins::access"),
     ("tributary::worker::arbiter", "tributary::connect::config_writer"),
     ("tributary::worker::classes::record", "tributary::records::plugin"),
@@ -230,6 +230,7 @@ const MOVED_MODULES: [(&str, &str); 25] = [
     ("tributary::worker::ingest", "tributary::webhooks::ingest"),
     ("tributary::worker::ledger", "tributary::state::state_topic"),
     ("tributary::worker::reconciler", "tributary::webhooks::reconciler"),
+    ("tributary::worker::records::committing", "tributary::records::task::commit"),
     ("tributary::worker::records", "tributary::records::task"),
     ("tributary::worker::rest", "tributary::connect::rest"),
     ("tributary::worker::service", "tributary::worker"),
@@ -317,6 +318,7 @@ mod tests {
             ),
             ("tributary::worker::ingest::gaps=off", "tributary::webhooks::ingest::gap_file=off"),
             ("tributary::worker::ingest::follow=off", "tributary::webhooks::ingest::config_watcher=off"),
+            ("tributary::worker::records::committing=off", "tributary::records::task::commit=off"),
         ] {
             assert_eq!(with_log_targets(filter), named);
         }

@@ -13,7 +13,7 @@
 //! │      └───────────────────▶ draft.rs ◀─────────────────────┘                   │
 //! │                               │ one batch at a time                           │
 //! │                               ▼                                               │
-//! │                 committing.rs ─▶ encoding.rs, state.rs                        │
+//! │                           commit.rs ─▶ state.rs                               │
 //! └───────────────────────────────┬───────────────────────────────────────────────┘
 //!                                 ▼
 //! one transaction: values, fences, dead letters, parked events, page marks, certificates, offsets, batch id
@@ -34,7 +34,7 @@
 //!
 //! # One event, from its topic to its commit
 //!
-//! 28 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
+//! 27 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -58,19 +58,18 @@
 //! | 20 | `schedule/batch.rs` | the entry to write |
 //! | 21 | `schedule/scheduler/commit.rs` | takes it into a batch, with the offset that it settles |
 //! | 22 | `draft.rs` | compares it with the fence once more |
-//! | 23 | `committing.rs` | writes the batch, and retries it |
-//! | 24 | `encoding.rs` | turns it into records |
-//! | 25 | `fence/record.rs` | the fence entry as a record |
-//! | 26 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
-//! | 27 | `src/plugin` | the offset as a record of the offset topic |
-//! | 28 | `src/publish` | encodes values, and sends the transaction |
+//! | 23 | `commit.rs` | turns the batch into records, writes it, and retries it |
+//! | 24 | `fence/record.rs` | the fence entry as a record |
+//! | 25 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
+//! | 26 | `src/plugin` | the offset as a record of the offset topic |
+//! | 27 | `src/publish` | encodes values, and sends the transaction |
 //!
 //! After the commit it goes back through 6 to 9 (store the fence entries) and 21 (continue with records that need another read). A
 //! delete passes `not_found.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
 //!
 //! # One page, from its run to the certificate of its list
 //!
-//! 33 stops, counted alike. Files without a folder are in `lists/`.
+//! 32 stops, counted alike. Files without a folder are in `lists/`.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -95,14 +94,14 @@
 //! | 19 | `task/draft.rs` | the batch, and what it writes so far |
 //! | 20–23 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
 //! | 24 | `schedule/batch.rs` | the entry to write |
-//! | 25–26 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
-//! | 27 | `fence/record.rs` | the fence entry as a record |
-//! | 28 | `task/state.rs` | keys of pages, counts, progress and the batch id |
-//! | 29 | `src/publish` | encodes values and certificates, and sends the transaction |
-//! | 30 | crate `kafka` | commits it |
-//! | 31 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
-//! | 32 | `job/end.rs` | what reads by id of these say, and the certificate |
-//! | 33 | `proof/verdict.rs` | what was proved |
+//! | 25 | `task/commit.rs` | writes the batch, as records |
+//! | 26 | `fence/record.rs` | the fence entry as a record |
+//! | 27 | `task/state.rs` | keys of pages, counts, progress and the batch id |
+//! | 28 | `src/publish` | encodes values and certificates, and sends the transaction |
+//! | 29 | crate `kafka` | commits it |
+//! | 30 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
+//! | 31 | `job/end.rs` | what reads by id of these say, and the certificate |
+//! | 32 | `proof/verdict.rs` | what was proved |
 //!
 //! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
 //! samples. A page of a list that spans companies passes `spanning.rs` before 17. `waiting.rs` only reports.
@@ -123,9 +122,7 @@ mod lists;
 
 mod draft;
 
-mod committing;
-
-mod encoding;
+mod commit;
 
 mod state;
 

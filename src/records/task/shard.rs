@@ -33,9 +33,8 @@ use provider::api::{self, CallOptions};
 
 use super::{
     Shared,
-    committing::{Commit, Ended, Held, Written},
+    commit::{Commit, Ended, Held, Moments, Written},
     draft::Draft,
-    encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
     not_found, now,
