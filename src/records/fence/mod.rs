@@ -31,8 +31,6 @@
 //! - A record in `{p}.fences` that cannot be parsed is an error. If it were skipped, an older version could be published as newer.
 
 mod cache;
-mod error;
-mod layout;
 mod record;
 mod shard;
 #[cfg(test)]
@@ -43,15 +41,15 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc};
 use parking_lot::Mutex;
 use tokio::{sync::Mutex as Claim, task::spawn_blocking};
 
+use base::retry::Retry;
 use model::TopicPrefix;
 
-use self::{cache::FenceCache, layout::ShardKeys, shard::ShardStore};
+use self::{cache::FenceCache, record::ShardKeys, shard::ShardStore};
 pub use self::{
-    error::Error,
     record::{birth_record, of_value, record},
     shard::{FenceLookup, Restored, ShardFence},
 };
-use crate::store::{Fjall, Storage};
+use crate::store::{self, Fjall, Storage};
 
 /// Locks by prefix and shard. Never shrinks.
 type ShardClaims = HashMap<(String, i32), Arc<Claim<()>>>;
@@ -87,5 +85,75 @@ impl Fences {
         let (cache, keys) = (Arc::clone(&self.cache), ShardKeys::new(prefix, shard));
         let opened = spawn_blocking(move || ShardStore::open(&cache, keys, claim)).await;
         opened.map_err(|_| Error::Stopped)?.map(|core| ShardFence::new(core, shard))
+    }
+}
+
+/// A failure of any part of the fences.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database can neither be opened nor created.
+    #[error("open the fence database in {}: {remedy}", directory.display())]
+    Open {
+        /// The directory.
+        directory: PathBuf,
+        /// What to do.
+        remedy: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Arc<store::Error>,
+    },
+    /// The database could not be read or written. It is reopened with the next shard.
+    #[error("the fence database in {} failed; it is reopened when the next shard is taken", directory.display())]
+    Store {
+        /// The directory.
+        directory: PathBuf,
+        /// Why it failed; `None` if it had failed before.
+        #[source]
+        source: Option<Arc<store::Error>>,
+    },
+    /// The topic could not be read.
+    #[error("restore fences from {topic} partition {partition}")]
+    Read {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Why it failed.
+        #[source]
+        source: Box<kafka::Error>,
+    },
+    /// A record of the topic cannot be parsed.
+    #[error(
+        "restore fences from {topic} partition {partition}: the record at offset {offset} cannot be parsed; run the version \
+         that wrote it, or write another record with its key"
+    )]
+    Record {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// The offset of the record.
+        offset: i64,
+        /// What is wrong with it.
+        #[source]
+        source: Arc<serde_json::Error>,
+    },
+    /// The process is shutting down.
+    #[error("use the fences: the process is shutting down")]
+    Stopped,
+}
+
+impl Error {
+    /// Whether opening the shard again can help.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            // A corrupt database was deleted and recreated already, which did not help.
+            Self::Open { source, .. } if matches!(**source, store::Error::Broken { .. }) => Retry::Never,
+            Self::Open { .. } | Self::Store { .. } => Retry::Later,
+            Self::Read { source, .. } => source.retry(),
+            Self::Record { .. } | Self::Stopped => Retry::Never,
+        }
     }
 }

@@ -34,7 +34,7 @@
 //!
 //! # One event, from its topic to its commit
 //!
-//! 27 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
+//! 26 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -43,7 +43,7 @@
 //! | 3 | `src/avro` | decodes it by its schema |
 //! | 4 | `schedule/request.rs` | derives the read that it asks for |
 //! | 5 | `shard.rs` | looks up the fence entry, and passes both to the scheduler |
-//! | 6–8 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs` | read the newest published version of the key |
+//! | 6–8 | `fence/shard/mod.rs`, `fence/record.rs`, `fence/cache.rs` | read the newest published version of the key |
 //! | 9 | `src/store` | the database on this disk |
 //! | 10 | `schedule/scheduler/mod.rs` | joins it with other events of its record, or makes the record due |
 //! | 11 | `schedule/offsets.rs` | opens its offset |
@@ -58,18 +58,17 @@
 //! | 20 | `schedule/batch.rs` | the entry to write |
 //! | 21 | `schedule/scheduler/commit.rs` | takes it into a batch, with the offset that it settles |
 //! | 22 | `draft.rs` | compares it with the fence once more |
-//! | 23 | `commit.rs` | turns the batch into records, writes it, and retries it |
-//! | 24 | `fence/record.rs` | the fence entry as a record |
-//! | 25 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
-//! | 26 | `src/plugin` | the offset as a record of the offset topic |
-//! | 27 | `src/publish` | encodes values, and sends the transaction |
+//! | 23 | `commit.rs` | turns the batch into records, fence entries by `fence/record.rs`; writes it, and retries it |
+//! | 24 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
+//! | 25 | `src/plugin` | the offset as a record of the offset topic |
+//! | 26 | `src/publish` | encodes values, and sends the transaction |
 //!
 //! After the commit it goes back through 6 to 9 (store the fence entries) and 21 (continue with records that need another read). A
 //! delete passes `not_found.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
 //!
 //! # One page, from its run to the certificate of its list
 //!
-//! 32 stops, counted alike. Files without a folder are in `lists/`.
+//! 31 stops, counted alike. Files without a folder are in `lists/`.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -92,16 +91,15 @@
 //! | 17 | `writing.rs` | adds the part to the batch, and continues after the commit |
 //! | 18 | `rows.rs` | compares each row with the fence |
 //! | 19 | `task/draft.rs` | the batch, and what it writes so far |
-//! | 20–23 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
+//! | 20–23 | `fence/shard/mod.rs`, `fence/record.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
 //! | 24 | `schedule/batch.rs` | the entry to write |
-//! | 25 | `task/commit.rs` | writes the batch, as records |
-//! | 26 | `fence/record.rs` | the fence entry as a record |
-//! | 27 | `task/state.rs` | keys of pages, counts, progress and the batch id |
-//! | 28 | `src/publish` | encodes values and certificates, and sends the transaction |
-//! | 29 | crate `kafka` | commits it |
-//! | 30 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
-//! | 31 | `job/end.rs` | what reads by id of these say, and the certificate |
-//! | 32 | `proof/verdict.rs` | what was proved |
+//! | 25 | `task/commit.rs` | writes the batch, as records; fence entries by `fence/record.rs` |
+//! | 26 | `task/state.rs` | keys of pages, counts, progress and the batch id |
+//! | 27 | `src/publish` | encodes values and certificates, and sends the transaction |
+//! | 28 | crate `kafka` | commits it |
+//! | 29 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
+//! | 30 | `job/end.rs` | what reads by id of these say, and the certificate |
+//! | 31 | `proof/verdict.rs` | what was proved |
 //!
 //! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
 //! samples. A page of a list that spans companies passes `spanning.rs` before 17. `waiting.rs` only reports.

@@ -32,8 +32,7 @@ use model::{Key, Stamp, Topic};
 use super::{
     Error,
     cache::{FenceCache, OpenDatabase},
-    layout::{ShardKeys, ShardMeta},
-    record::{self, FenceRecord},
+    record::{self, FenceRecord, ShardKeys, ShardMeta},
 };
 use crate::store::{self, StoreChange};
 

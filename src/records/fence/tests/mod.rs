@@ -9,7 +9,6 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use base::retry::Retry;
 use kafka::{Producer, ProducerOptions, embedded::EmbeddedCluster};
 use model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic};
 
