@@ -16,11 +16,11 @@
 //! | `scheduler/mod.rs` | [`Scheduler`]: takes events, rows and adopted records, and starts reads |
 //! | `offsets.rs` | open offsets, and which may be committed |
 //! | `pending.rs` | one record: its state, what is wanted of it, the offsets that it holds back |
-//! | `queue.rs`, `companies.rs` | whose turn it is, and which companies may be read |
+//! | `queue.rs` | whose turn it is, and which companies may be read |
 //! | `judge.rs` | what the answer to a read means |
-//! | `scheduler/after_read.rs` | acts on it: publish, retry, park, give up |
+//! | `scheduler/after_read.rs` | acts on it: publish, retry, park, give up; builds batches, and continues after their commit |
 //! | `parked.rs` | a parked record as it is stored |
-//! | `batch.rs`, `scheduler/commit.rs` | the entries of one transaction, and what follows from its commit |
+//! | `batch.rs` | the entries of one transaction |
 //!
 //! Each shard has one [`Scheduler`]. Its only inputs are
 //!
@@ -60,8 +60,6 @@ mod pending;
 
 mod queue;
 
-mod companies;
-
 mod judge;
 
 mod parked;
@@ -80,9 +78,9 @@ use model::{AccountingResource, CompanyId, Error, Key, Origin, RecordId, Topic, 
 
 pub use self::{
     batch::{Batch, Change, Content, Entry, GapFound, Outcome},
-    companies::{Companies, CompanyState},
     parked::{ParkCause, Parked},
     pending::{Delete, ListedVersion},
+    queue::{Companies, CompanyState},
     request::{ReadRequest, Wanted},
     scheduler::{Blocked, NextRead, ReadContext, Scheduler, SchedulerReport},
 };

@@ -34,7 +34,7 @@
 //!
 //! # One event, from its topic to its commit
 //!
-//! 26 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
+//! 25 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -52,18 +52,17 @@
 //! | 14 | `directory.rs` | says whether the company exists |
 //! | 15 | crate `provider` | reads the record by id |
 //! | 16 | `mod.rs` | notes that the provider answered |
-//! | 17 | `schedule/scheduler/after_read.rs` | acts on the answer: publish, retry, park, give up |
+//! | 17 | `schedule/scheduler/after_read.rs` | acts on the answer: publish, retry, park, give up; takes the entry into a batch, with the offset that it settles |
 //! | 18 | `schedule/judge.rs` | says what the answer means |
 //! | 19 | crate `model` | parses the record and compares its version |
 //! | 20 | `schedule/batch.rs` | the entry to write |
-//! | 21 | `schedule/scheduler/commit.rs` | takes it into a batch, with the offset that it settles |
-//! | 22 | `draft.rs` | compares it with the fence once more |
-//! | 23 | `commit.rs` | turns the batch into records, fence entries by `fence/record.rs`; writes it, and retries it |
-//! | 24 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
-//! | 25 | `src/plugin` | the offset as a record of the offset topic |
-//! | 26 | `src/publish` | encodes values, and sends the transaction |
+//! | 21 | `draft.rs` | compares it with the fence once more |
+//! | 22 | `commit.rs` | turns the batch into records, fence entries by `fence/record.rs`; writes it, and retries it |
+//! | 23 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
+//! | 24 | `src/plugin` | the offset as a record of the offset topic |
+//! | 25 | `src/publish` | encodes values, and sends the transaction |
 //!
-//! After the commit it goes back through 6 to 9 (store the fence entries) and 21 (continue with records that need another read). A
+//! After the commit it goes back through 6 to 9 (store the fence entries) and 17 (continue with records that need another read). A
 //! delete passes `not_found.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
 //!
 //! # One page, from its run to the certificate of its list
@@ -101,7 +100,7 @@
 //! | 30 | `job/end.rs` | what reads by id of these say, and the certificate |
 //! | 31 | `proof/verdict.rs` | what was proved |
 //!
-//! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
+//! A thin row adds an event's stops 10 and 12 to 21. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
 //! samples. A page of a list that spans companies passes `spanning.rs` before 17. `waiting.rs` only reports.
 
 mod reader;

@@ -1,7 +1,6 @@
 //! The records that one shard has to read, and their events.
 
 mod after_read;
-mod commit;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map};
 
