@@ -28,7 +28,7 @@
 //! |---|---|---|
 //! | 1 | crate `server` | accepts the connection, stamps the arrival of the head |
 //! | 2 | `receiver/request.rs` | routes the path; at the end answers 200 |
-//! | 3 | `receiver_table/mod.rs` | finds the connector |
+//! | 3 | `receiver_table/mod.rs` | finds the connector; at the end counts the delivery for its subscription |
 //! | 4 | `signature.rs` | reads the signature header, hashes, compares |
 //! | 5 | `receiver/budget.rs` | counts the bytes of the body and its hashing |
 //! | 6 | `receiver/body.rs` | reads the body within its time and limit |
@@ -41,13 +41,11 @@
 //! | 13 | `publish`, with `avro` | makes them |
 //! | 14 | `delivery/memory.rs` | counts the bytes of the part |
 //! | 15 | `intake/lane_queue.rs` | numbers the part and keeps its order |
-//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report |
+//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report, notes that Kafka takes records of the topic |
 //! | 17 | crate `kafka` | sends it with an idempotent producer, reports that all replicas have it |
-//! | 18 | `intake/publish_errors.rs` | Kafka takes records of the topic |
-//! | 19 | `receiver_table/delivery_stats.rs` | counts the delivery for its subscription |
-//! | 20 | crate `base` | counts it in the metrics |
+//! | 18 | crate `base` | counts it in the metrics |
 //!
-//! 20 stops: 15 files here, 4 crates and one neighboring module.
+//! 18 stops: 13 files here, 4 crates and one neighboring module.
 
 pub mod receiver;
 pub mod receiver_table;

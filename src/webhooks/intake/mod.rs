@@ -12,8 +12,7 @@
 //! | `dedup.rs` | which deliveries came before |
 //! | `encode.rs` | the records of a part as bytes; dead letters |
 //! | `lane_queue.rs` | the order of one queue: direct or behind |
-//! | `producer.rs` | hands records to the current producer, collects its reports |
-//! | `publish_errors.rs` | topics to which Kafka takes no records, for `/health` |
+//! | `producer.rs` | hands records to the current producer, collects its reports; topics to which Kafka takes no records, for `/health` |
 //! | `drain.rs` | publishes what a queue has in the spool and in memory |
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
@@ -37,7 +36,6 @@ mod dedup;
 mod encode;
 mod lane_queue;
 mod producer;
-mod publish_errors;
 
 mod drain;
 #[cfg(test)]
@@ -64,11 +62,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use base::retry::BackoffPolicy;
 use model::Moment;
 
-use self::{dedup::Dedup, lane_queue::LaneQueue, publish_errors::PublishErrors};
+use self::{dedup::Dedup, lane_queue::LaneQueue, producer::PublishErrors};
 pub use self::{
     encode::{ReadyTopics, StreamReadiness},
-    producer::{KafkaProducers, ProducerFactory},
-    publish_errors::PublishError,
+    producer::{KafkaProducers, ProducerFactory, PublishError},
 };
 use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
 use crate::spool::{self, Lane, Spool};

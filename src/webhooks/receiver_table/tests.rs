@@ -1,4 +1,4 @@
-use model::{AccountingResource, InvoicingAction, InvoicingEntity, Target, Traffic};
+use model::{InvoicingAction, InvoicingEntity};
 
 use super::*;
 use crate::config::{Providers, WebhookSource};

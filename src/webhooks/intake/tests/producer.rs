@@ -16,7 +16,7 @@ use crate::{
         delivery::{ApiFamily, Delivery, DeliveryContext},
         intake::{
             encode::{ReadyTopics, records},
-            publish_errors::PublishErrors,
+            producer::PublishErrors,
         },
     },
 };
