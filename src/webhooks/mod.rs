@@ -1,12 +1,12 @@
-//! Webhooks: everything between a delivery and an event topic. Nothing acknowledged is lost, and every delivery is answered in time.
+//! Webhooks: everything between a delivery and an event topic. A delivery answered 200 is never lost, and every one is answered in time.
 //!
 //! ```text
 //! request ─▶ receiver ── receiver_table: whose address?   404 another path or method; 503 faulty, or not loaded yet
 //!               │        body, budget: read it            400, 408, 413, 503
 //!               │        signature: verify it             401; an unknown connector gets it after the same work
-//!               ├─ valid, but too large ─▶ gap ─▶ 413
+//!               ├─ accounting only: valid, but too large ─▶ queue the report ─▶ 413; the gap is written afterwards
 //!               ▼
-//!           delivery ─ Acknowledge ─▶ state topic ─▶ 200
+//!           delivery ─ event `Acknowledge` (the provider probes a new subscription) ─▶ {prefix}.state ─▶ 200
 //!               │ parts, one for each lane
 //!               ▼
 //!            intake ─▶ deduplicate ─▶ encode ─▶ queue ─▶ producer ─▶ Kafka acknowledges ─▶ 200
@@ -16,10 +16,17 @@
 //!                                                    spool (fsync) ─▶ 200;  drain ─▶ producer
 //!                                                       └ not in time either ─▶ 503
 //!
-//! ingest         runs receiver and intake on every worker: listeners, configurations, topics, gaps, heartbeats
+//! ingest         runs receiver and intake on every worker with `webhook.listeners`: configurations, topics, gaps, heartbeats
+//! dead_letter    makes the dead letter of a delivery, and reads it back for a replay
 //! subscriptions  decides what to ask the provider for, without I/O
-//! reconciler     asks it: the task of a WebhookSource
+//! reconciler     asks it: the loop of a WebhookSource's task
+//! plugin         validates a WebhookSource and runs its task
 //! ```
+//!
+//! - Lane: an ordered queue for one topic, one connector and one of 32 numbers that the record's partitioning key is hashed to. It is
+//!   independent of Kafka's partitions.
+//! - Part: the records of one delivery in one lane.
+//! - A verified body that cannot be parsed or encoded goes to the dead-letter topic and gets 200.
 //!
 //! The way of one accepted accounting delivery, from its connection to the answer, with Kafka reachable. Outside this module each crate
 //! and each neighboring module is one stop:
@@ -35,13 +42,13 @@
 //! | 7 | `delivery/mod.rs` | makes parts of the body |
 //! | 8 | crate `model` | parses the event |
 //! | 9 | `intake/in_flight.rs` | lets each part into its queue, waits for its report |
-//! | 10 | `intake/dedup.rs` | is this the first delivery with its id? |
+//! | 10 | `intake/dedup.rs` | drops the delivery if this process has seen it before |
 //! | 11 | `ingest/topic_readiness.rs` | knows that topics and schemas are ready |
-//! | 12 | `intake/encode.rs` | asks for the bytes of the record |
-//! | 13 | `publish`, with `avro` | makes them |
-//! | 14 | `delivery/memory.rs` | counts the bytes of the part |
+//! | 12 | `intake/encode.rs` | encodes the records of the part |
+//! | 13 | `publish`, with `avro` | makes the bytes of a record |
+//! | 14 | `delivery/memory.rs` | counts the bytes of the part until Kafka has it |
 //! | 15 | `intake/lane_queue.rs` | numbers the part and keeps its order |
-//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report, notes that Kafka takes records of the topic |
+//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report, removes the topic from the failing ones in `/health` |
 //! | 17 | crate `kafka` | sends it with an idempotent producer, reports that all replicas have it |
 //! | 18 | crate `base` | counts it in the metrics |
 //!

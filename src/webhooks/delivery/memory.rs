@@ -1,11 +1,12 @@
-//! The bytes of deliveries that wait for their outcome, counted over all requests.
+//! Counts bytes of deliveries in memory. The receiver has one counter (verified bodies until the answer), the intake another (parts until
+//! they are published, and drained batches).
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Counts the bytes of deliveries in memory.
+/// A count of bytes, and the limit that callers compare it with.
 #[derive(Debug)]
 pub(in crate::webhooks) struct DeliveryMemory {
     used: AtomicUsize,

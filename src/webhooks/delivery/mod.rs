@@ -79,7 +79,7 @@ pub enum ApiFamily {
     },
     /// Invoicing.
     Invoicing {
-        /// The hook whose secret verified it.
+        /// The hook, if its secret or its own address identified it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hook: Option<SpooledHook>,
         /// Companies of the tenants, as they were mapped at that time.

@@ -1,8 +1,8 @@
-//! Deduplication of deliveries by their id.
+//! Drops repeated accounting deliveries (same connector, `OutgoingId` and body) that this process has seen: the last `DEDUP_WINDOW` durable
+//! ones. Workers do not share them, and a restart loses them, so duplicates in the topic remain possible.
 //!
-//! An id is remembered once its delivery is durable, and a duplicate in flight waits for the same outcome. The window is bounded by count.
-//! Ids of deliveries that were not stored are dropped at once, so that a repetition is taken. A 128-bit hash of id and body is remembered:
-//! another body under a known id is another delivery, whatever the provider promises.
+//! A duplicate of a delivery in flight waits for the same outcome. A delivery that was not stored is forgotten at once, so that its
+//! repetition is taken. Only a 128-bit hash is remembered.
 
 use std::{
     collections::{HashMap, VecDeque},

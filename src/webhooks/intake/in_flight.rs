@@ -278,7 +278,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         self.publish_errors.acknowledged(&delivery.context.connector, topic_of(&queue.id));
     }
 
-    /// Kafka has the record: wakes its request and removes the copy in the spool.
+    /// Kafka has the part: wakes its request and removes the copy in the spool.
     pub(super) fn published(&self, queue: &NamedQueue, queued: &QueuedPart) {
         // Setting it twice changes nothing.
         queued.published.set(()).ok();
@@ -289,7 +289,7 @@ impl<S: ProducerFactory> IntakeState<S> {
 }
 
 impl<S: ProducerFactory> InFlight<S> {
-    /// Runs the part to its end. If that panics, the queue stops waiting for the record; otherwise its drain would wait forever.
+    /// Runs the part to its end. If that panics, the queue stops waiting for it; otherwise its drain would wait forever.
     async fn run(mut self, reports: Option<PendingReports<S>>) {
         let is_behind = reports.is_none();
         if AssertUnwindSafe(self.proceed(reports)).catch_unwind().await.is_ok() {
@@ -308,7 +308,7 @@ impl<S: ProducerFactory> InFlight<S> {
         }
     }
 
-    /// With `reports` the producer has the record; without, its queue is behind.
+    /// With `reports` the producer has the part; without, its queue is behind.
     async fn proceed(&mut self, reports: Option<PendingReports<S>>) {
         let Some(mut reports) = reports else { return self.behind().await };
         failpoint::reach("intake.sent");
@@ -327,12 +327,12 @@ impl<S: ProducerFactory> InFlight<S> {
         self.reported(report).await;
     }
 
-    /// The record goes to the spool alone; the drain publishes it.
+    /// The part goes only to the spool; the drain publishes it.
     async fn behind(&mut self) {
         self.shared.ensure_drain(&self.queue);
         let stored = self.store().await;
         self.queue.order.appended(self.queued.sequence, stored);
-        // If the queue became direct meanwhile, it has sent the record from memory: its report may still be in time.
+        // If the queue became direct meanwhile, it has sent the part from memory: its report may still be in time.
         if !stored && self.queue.order.is_in_flight(self.queued.sequence) {
             timeout_at(self.since + self.shared.times.last, self.queued.published.wait()).await.ok();
         }
@@ -340,7 +340,7 @@ impl<S: ProducerFactory> InFlight<S> {
         self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
     }
 
-    /// Applies a report to the record, its queue and its sender.
+    /// Applies a report to the part, its queue and its sender.
     pub(super) async fn reported(&mut self, report: PartReport) {
         let sequence = self.queued.sequence;
         match report {
@@ -372,7 +372,7 @@ impl<S: ProducerFactory> InFlight<S> {
         }
     }
 
-    /// Kafka refuses the record permanently: it becomes a dead letter. If that takes longer than there is time, the record is left
+    /// Kafka refuses a record permanently: the delivery becomes a dead letter. If that takes longer than there is time, the part is left
     /// in the spool, and the drain has it refused again.
     async fn refused(&mut self, error: &kafka::Error) {
         let writing = async {

@@ -1,21 +1,22 @@
-//! One queue's order: which records are in flight or must be sent again, and whether new records go straight to Kafka or behind the spool.
+//! One queue's order: which parts are in flight or must be sent again, and whether new parts go straight to Kafka or behind the spool. A
+//! part has one sequence number for all its records.
 //!
-//! A queue is *direct* or *behind*. Direct: a record is handed to the producer under the queue's lock, in the order of the
-//! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
+//! A queue is *direct* or *behind*. Direct: a part is handed to the producer under the queue's lock, in the order of the
+//! sequence numbers given out there, and the producer keeps that order. Behind: parts are only appended to the spool, and
 //! one drain publishes them in sequence. The order argument:
 //!
 //! 1. Sequence numbers grow in the order of the calls of [`LaneQueue::enter`], because they are given out under the lock.
-//! 2. Direct records reach the producer in that order, because they are sent under the same lock; the producer, idempotent
+//! 2. Direct parts reach the producer in that order, because they are sent under the same lock; the producer, idempotent
 //!    and without a message time-out, keeps it in the log.
-//! 3. A queue goes behind for everything after some number and stays so until the drain has sent all of it: no record can
+//! 3. A queue goes behind for everything after some number and stays so until the drain has sent all of it: no part can
 //!    overtake one in the spool, because nothing is sent directly meanwhile.
 //! 4. The drain starts only when nothing is in flight, so everything before is decided: it is in Kafka, or it waits in `again` or in
 //!    the spool under its own number. It takes the lowest number first, and nothing above one whose append is under way.
 //! 5. Coming back to direct happens under the lock, and only by sending there all that is left: what enters next comes after.
-//! 6. All records of a queue that are in flight at one time went through one producer. A new one is used once all records of the old
+//! 6. All parts of a queue that are in flight at one time went through one producer. A new one is used once all parts of the old
 //!    one are decided.
 //!
-//! A record that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
+//! A part that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
 //! that for a cause that passes (it retries in place), and what Kafka refuses permanently goes to the dead letters.
 
 use std::{
@@ -30,10 +31,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Records that entered behind and are kept in memory too, so that a busy queue can come back: by then they are fewer than this.
+/// Parts that entered behind and are kept in memory too, so that a busy queue can come back: by then they are fewer than this.
 const MAX_TAIL: usize = 256;
 
-/// One queue; the module's head says how it keeps order. `I`: a record with all that belongs to it.
+/// One queue; the module's head says how it keeps order. `I`: a queued part.
 #[derive(Debug)]
 pub(super) struct LaneQueue<I> {
     state: Mutex<QueueState<I>>,
@@ -62,7 +63,7 @@ struct QueueState<I> {
     again: BTreeMap<u64, Arc<I>>,
     /// Being appended to the spool, and not in it for certain.
     appending: BTreeSet<u64>,
-    /// The last ones that entered behind, in sequence, without a gap up to the newest.
+    /// The last ones that entered behind, contiguous up to the newest.
     tail: VecDeque<(u64, Arc<I>)>,
     /// The highest number that may be in the spool and is not in `tail`.
     uncovered: u64,
@@ -71,11 +72,11 @@ struct QueueState<I> {
     /// The drain has handled everything up to here: it is published, left in the spool as unreadable, or sent directly, and then in
     /// `in_flight`, or in `again` if it failed.
     drained: u64,
-    /// A record after this number was left in the spool: the next read starts here, below `drained`.
+    /// A part after this number was left in the spool: the next read starts here, below `drained`.
     resend_from: Option<u64>,
 }
 
-/// Where new records go.
+/// Where new parts go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueueMode {
     /// Straight to the producer.
@@ -86,12 +87,12 @@ enum QueueMode {
     Draining,
 }
 
-/// How much of a record's parts the producer has taken.
+/// How many of a part's records the producer took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
     /// All.
     Whole,
-    /// Some; it has to be sent again.
+    /// Some; the part has to be sent again.
     InPart,
 }
 
@@ -107,7 +108,7 @@ pub(super) struct DrainWork<I> {
 }
 
 impl<I> LaneQueue<I> {
-    /// A queue of which the spool holds records up to this number, or nothing.
+    /// A queue of which the spool holds parts up to this number, or nothing.
     pub(super) fn new(spooled: Option<u64>) -> Self {
         let state = QueueState {
             mode: if spooled.is_some() { QueueMode::Behind } else { QueueMode::Direct },
@@ -124,13 +125,13 @@ impl<I> LaneQueue<I> {
         Self { state: Mutex::new(state), bell: Notify::new() }
     }
 
-    /// Lets a record in, under the next number. `send` is a producer's number and what hands the record to it; that is only
+    /// Lets a part in, under the next number. `send` is a producer's number and what hands the part to it; that is only
     /// called where the queue is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
-    /// memory to keep the record beside the spool.
+    /// memory to keep the part beside the spool.
     ///
-    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`LaneQueue::appended`] called.
+    /// Returns what `send` did, or `None` where the part has to be appended to the spool and [`LaneQueue::appended`] called.
     ///
-    /// A queue whose oldest record has been without a report for `patience` goes behind: the next record would only wait as long.
+    /// A queue whose oldest part has been without a report for `patience` goes behind: the next part would only wait as long.
     pub(super) fn enter<T>(
         &self,
         patience: Duration,
@@ -176,7 +177,7 @@ impl<I> LaneQueue<I> {
         (queued, None)
     }
 
-    /// A direct record is in Kafka, or in the dead letters.
+    /// A direct part is in Kafka, or in the dead letters.
     pub(super) fn acknowledged(&self, sequence: u64) {
         let mut state = self.state.lock();
         state.in_flight.remove(&sequence);
@@ -185,12 +186,12 @@ impl<I> LaneQueue<I> {
         }
     }
 
-    /// A record that was sent must be sent again; the queue is behind from here on.
+    /// A part that was sent must be sent again; the queue is behind from here on.
     pub(super) fn failed(&self, sequence: u64, queued: Arc<I>) {
         let mut state = self.state.lock();
         state.go_behind();
         state.in_flight.remove(&sequence);
-        // Nothing may come behind it, which would bring the drain this far.
+        // No later part may have gone behind, and the drain reads only up to `newest`.
         state.newest = state.newest.max(sequence);
         state.again.insert(sequence, queued);
         if state.in_flight.is_empty() {
@@ -198,7 +199,7 @@ impl<I> LaneQueue<I> {
         }
     }
 
-    /// A record was left in the spool: the drain must read it again.
+    /// A part was left in the spool: the drain must read it again.
     pub(super) fn left_in_spool(&self, sequence: u64) {
         let mut state = self.state.lock();
         state.go_behind();
@@ -209,7 +210,7 @@ impl<I> LaneQueue<I> {
         self.bell.notify_one();
     }
 
-    /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
+    /// An append has ended, well or not. One that failed is not in the spool, and its part must not be sent: its sender
     /// gets 503 and repeats it.
     pub(super) fn appended(&self, sequence: u64, stored: bool) {
         let mut state = self.state.lock();
@@ -231,7 +232,7 @@ impl<I> LaneQueue<I> {
     }
 
     /// What is to be done, once nothing is in flight. The tail may have been given back to direct meanwhile by `send`, which hands
-    /// a record to a producer (to the named one, if any) and returns which: then the drain is over, and `None`.
+    /// a part to a producer (to the named one, if any) and returns which: then the drain is over, and `None`.
     pub(super) async fn work<T>(
         &self,
         mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,
@@ -266,7 +267,7 @@ impl<I> LaneQueue<I> {
         }
     }
 
-    /// The drain has published a record that it was given from memory. Until then it is given again, whatever ends the drain.
+    /// The drain has published a part that it was given from memory. Until then it is given again, whatever ends the drain.
     pub(super) fn settled(&self, sequence: u64) {
         self.state.lock().again.remove(&sequence);
     }
@@ -276,12 +277,12 @@ impl<I> LaneQueue<I> {
         self.bell.notified().await;
     }
 
-    /// Whether a record has been sent directly and is not reported.
+    /// Whether a part has been sent directly and is not reported.
     pub(super) fn is_in_flight(&self, sequence: u64) -> bool {
         self.state.lock().in_flight.contains_key(&sequence)
     }
 
-    /// Whether new records go behind the spool.
+    /// Whether new parts go behind the spool.
     pub(super) fn is_behind(&self) -> bool {
         self.state.lock().mode != QueueMode::Direct
     }
@@ -305,7 +306,7 @@ impl<I> QueueState<I> {
             return false;
         }
         let now = Instant::now();
-        // Taken out once it is sent: whatever happens to `send`, the tail has no gap.
+        // Taken out once it is sent: whatever happens to `send`, the tail stays contiguous.
         while let Some((sequence, queued)) = self.tail.front().cloned() {
             if sequence <= self.drained {
                 self.tail.pop_front();

@@ -9,7 +9,7 @@
 //! | File | Step |
 //! |---|---|
 //! | `in_flight.rs` | lets the parts of a delivery into their queues, sees them through, answers |
-//! | `dedup.rs` | which deliveries came before |
+//! | `dedup.rs` | repeated deliveries, by what this process has seen |
 //! | `encode.rs` | the records of a part as bytes; dead letters |
 //! | `lane_queue.rs` | the order of one queue: direct or behind |
 //! | `producer.rs` | hands records to the current producer, collects its reports; topics to which Kafka takes no records, for `/health` |
@@ -73,7 +73,7 @@ use crate::spool::{self, Lane, Spool};
 /// Backoff after Kafka did not take a record.
 const PUBLISH_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
-/// Queues that are drained at a time; each holds at most one batch in memory.
+/// Drains that hold a permit. A batch without reports after `DRAIN_TURN` releases its permit, so more batches can be in memory.
 const MAX_CONCURRENT_DRAINS: usize = 8;
 /// How long a stop waits for reports. A reachable broker takes milliseconds.
 const MAX_FLUSH_WAIT: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ const DEDUP_WINDOW: usize = 200_000;
 pub enum DeliveryOutcome {
     /// Kafka or the spool has it.
     Durable,
-    /// The spool has no room, or the intake is stopping.
+    /// The append to the spool failed and Kafka did not confirm in time, or the intake is stopping.
     Full,
     /// Neither Kafka nor the disk answered in time.
     Late,
@@ -138,7 +138,7 @@ struct IntakeState<S: ProducerFactory> {
 
 /// The tasks of an intake, and what ends them.
 struct IntakeTasks {
-    /// Drains that may publish at a time.
+    /// [`MAX_CONCURRENT_DRAINS`] permits.
     drains: Semaphore,
     stopping: CancellationToken,
     /// Deliveries without a report are stored at once.
