@@ -1,8 +1,9 @@
-//! HMAC-SHA256 over the exact bytes of a body, before anything else reads them.
+//! HMAC-SHA256 over the exact bytes of a body.
 //!
 //! A header must decode to exactly 32 bytes; anything longer, shorter, repeated or not hexadecimal is no signature. Every secret of a
 //! group is tried, also after a match, and compared in constant time, so that the time of an answer reveals nothing about secrets. Bodies
-//! are hashed as they arrive.
+//! are hashed as they arrive and parsed afterwards, except at the shared invoicing address: there the entity of the unverified body is read
+//! first, to choose the secrets.
 
 use std::{collections::BTreeSet, fmt, iter};
 

@@ -9,7 +9,8 @@
 //! - Verified bytes are counted, never refused; while there are too many, no new request is admitted.
 //! - Bytes are counted as they arrive, not as they are announced: an announcement costs its sender nothing.
 //! - Hashing takes tokens from a bucket of the source address; time and valid signatures give them back. A source with an empty bucket
-//!   is answered 503 with `Retry-After` before anything is hashed; the provider repeats a delivery after that.
+//!   is answered 503 with `Retry-After` before anything beyond [`HashLimit::free`] bytes of a request is hashed; the provider repeats a
+//!   delivery after that.
 //! - A source is an IPv4 address or an IPv6 /64; behind `webhook.proxies` it is the address that the proxy forwarded.
 //! - A bucket that a valid signature fills up is dropped: a sender whose deliveries are all valid has no bucket between them. At most
 //!   [`MAX_SOURCES`] buckets are kept; above that full ones are dropped, or the fullest, which costs the least protection.

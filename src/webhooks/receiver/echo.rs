@@ -48,8 +48,9 @@ impl RequestHandler {
         self.refuse(refusal, head, body).await
     }
 
-    /// Reports an echo, at most once in [`ECHO_INTERVAL`] for each address, because anybody may ask for one. The answer does not wait:
-    /// a hook whose echo is lost is still in the provider's list.
+    /// Reports an echo, at most once in [`ECHO_INTERVAL`] for each address, because anybody may ask for one. The answer does not wait. A
+    /// dropped echo is not repeated: the hook stays `Awaiting` until its next echo or first delivery, and is recreated after
+    /// `subscriptions.acknowledge.timeout.ms`.
     fn report_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
         let Some(echoed) = &self.options.echoed else { return };
         let connector = Arc::clone(&receiver.connector);

@@ -6,13 +6,14 @@
 //!                                                                                   Acknowledge ─▶ state topic ─▶ 200
 //!                                                                                                      └ 503
 //! ```
+//! At the shared invoicing address the whole body is read first, and then hashed with the secrets of the entity that it names.
 //!
 //! | Route | Answer |
 //! |---|---|
 //! | `POST /webhooks/accounting/{connector}`, also with `/{resource}` behind it | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}/{hook}`, the own address of a hook such as `customer-created` | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}`, the address that hooks may share | as drawn |
-//! | `GET` to either invoicing address with `?echo=GUID` | the GUID, and never anything but a GUID |
+//! | `GET` to either invoicing address with `?echo=GUID` | the GUID, and never anything but a GUID; 503 while stopped |
 //! | `GET` to either invoicing address without exactly one GUID | 400 |
 //! | `GET` to an unknown segment, anything else | 404 |
 //!
@@ -23,8 +24,9 @@
 //!   body names are tried first, at most six, then all others if the body has at most 32 KiB.
 //! - Hashing is bounded for each source address that sends no valid signature: [`ReceiverOptions::hash_limit`].
 //! - Only the echo has a body, no answer sets a cookie, and none gives a reason. A sender that may not deliver gets 401, whatever the
-//!   reason; an unknown connector gets it after the same work, so that answers do not show which connectors exist. Only a sender with
-//!   the secret learns that a connector is stopped.
+//!   reason; an unknown connector gets it after the same work. So without a valid signature a POST does not show whether a connector runs,
+//!   is stopped or is unknown. It shows a faulty one, by its 503. A GET to an invoicing address shows whether the segment exists and whether
+//!   its connector is stopped or faulty.
 //! - Both refusals can come before the body is read: 401 for a source address that is not listed or a missing signature, 503 where the
 //!   secret is not available on this worker or the configurations are not loaded, because the provider disables an address that answers
 //!   401.
@@ -73,7 +75,8 @@ pub struct ReceiverOptions {
     pub echoed: Option<mpsc::Sender<Echoed>>,
     /// Counts durable deliveries by subscription.
     pub delivery_stats: DeliveryStats,
-    /// Time from the head of a request until an Acknowledge must be in Kafka; then 503, so that the provider asks again.
+    /// Time from the head of a request until an Acknowledge must be in Kafka; then 503, so that the provider asks again, if the connector
+    /// manages its subscriptions, and 200 if not.
     pub acknowledge_time: Duration,
 }
 

@@ -455,7 +455,7 @@ impl Address {
         }
     }
 
-    /// What is known about a delivery beside its body. `hook`: the one whose secret verified it.
+    /// What is known about a delivery beside its body. `hook`: the one that its secret or its own address identified.
     fn family(self, receiver: &Receiver, hook: Option<InvoicingHook>) -> ApiFamily {
         match self {
             Self::Accounting(resource) => ApiFamily::Accounting { resource },

@@ -52,7 +52,7 @@ pub struct Receiver {
     pub advertised: Advertised,
 }
 
-/// What heartbeats say about a receiver: the secrets it verifies with; and how often they are sent.
+/// The secrets that heartbeats report, the interval of heartbeats, and whether this cluster manages the subscriptions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Advertised {
     /// Fingerprints of the secrets of accounting deliveries.
@@ -320,14 +320,14 @@ impl ReceiverTable {
 pub enum DeliveredBy<'a> {
     /// An accounting webhook, and its resource if that is known.
     Webhook(&'a str, Option<AccountingResource>),
-    /// An invoicing hook, identified by its secret.
+    /// An invoicing hook, identified by its secret or its own address.
     Hook(InvoicingHook),
 }
 
 /// Deliveries of one connector.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectorStats {
-    /// All of them.
+    /// All that were attributed to a subscription.
     pub count: u64,
     /// By webhook.
     pub webhooks: BTreeMap<String, Traffic>,

@@ -76,7 +76,7 @@ pub struct ReceiverReport {
     /// Durable accounting deliveries, by webhook.
     #[serde(default)]
     pub webhooks: BTreeMap<String, Traffic>,
-    /// Durable invoicing deliveries, by hook, if the secret identifies it.
+    /// Durable invoicing deliveries, by hook, if its secret or its own address identified it.
     #[serde(default)]
     pub hooks: BTreeMap<Target, Traffic>,
 }
