@@ -1,8 +1,8 @@
 //! `WebhookSource`: receives deliveries and manages the provider's subscriptions.
 //!
-//! Every worker receives deliveries, whichever runs the task ([`ingest`](crate::webhooks::ingest)). The task fails if its worker cannot
-//! receive as the connector is configured, or if a login is missing; otherwise it keeps the subscriptions as declared
-//! ([`reconciler`](crate::webhooks::reconciler)). While it is paused they stay as they are.
+//! Every worker with `webhook.listeners` receives deliveries, whichever runs the task ([`ingest`](crate::webhooks::ingest)). The task fails
+//! if its worker cannot receive as the connector is configured, or if a login is missing; otherwise it keeps the subscriptions as
+//! declared ([`reconciler`](crate::webhooks::reconciler)). While it is paused they stay as they are.
 //!
 //! On failure deliveries are still received: a lost login fails the task, with the command that repairs it. Beside accounting, invoicing
 //! waits for its login without failing the task: its subscriptions show the problem.
@@ -167,8 +167,8 @@ async fn logged_in(logins: &mut [GrantWatch]) {
 /// Passes by itself with another configuration, or other values of its references.
 fn not_received(fault: &str) -> Failure {
     let message = format!("deliveries are not received as the connector is configured: {fault}");
-    let remedy = "correct the configuration, or what it refers to on this worker; until then the receiver \
-                  that was there before continues";
+    let remedy = "correct the configuration, or what it refers to on this worker; until then the worker \
+                  uses the last valid configuration, or answers 503 if there is none";
     Failure { remedy: Some(remedy.to_owned()), ..Failure::passing("NotReceived", message) }
 }
 

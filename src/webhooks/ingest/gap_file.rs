@@ -13,7 +13,8 @@
 //! A stop is one gap, whichever workers report it: all of them know when it was ordered, and that is its name.
 //!
 //! A gap survives a crash until Kafka has it. A loss in the spool concerns every connector that the worker receives; it is
-//! kept until the worker knows one. The reconciler reads gaps from the state topic and closes them.
+//! kept until the worker knows one. The reconciler sets the end of the gap and requests a repair; a task of the prefix's `RecordSource`
+//! reads the records again and sets the final state of the gap.
 
 use std::{
     collections::BTreeMap,

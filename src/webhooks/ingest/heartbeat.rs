@@ -1,8 +1,8 @@
 //! Heartbeats: which deliveries came to this worker and which secrets it knows, as `heard/{connector}/{worker}` of the state topic.
 //!
-//! - At once when a connector is received or its secrets change: the reconciler uses a new secret once every receiver knows it.
+//! - At once when a connector is received or its secrets change: the reconciler uses a new secret once every worker reports it.
 //! - At [`Advertised::every`](crate::webhooks::receiver_table::Advertised) after deliveries, and at [`HEARTBEAT_INTERVAL`] in any case: a
-//!   worker without a heartbeat no longer counts as a receiver.
+//!   worker without a heartbeat no longer counts as one that receives.
 //! - None for a stopped connector: it takes no deliveries.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -43,11 +43,12 @@ use crate::{
 /// Directory of the spool below `state.dir`.
 const SPOOL: &str = "spool";
 /// Acknowledges, echoes and oversized deliveries that may wait to be written, of each kind. Above it the provider has to send an oversized
-/// delivery again, and the Acknowledge of a managed subscription, which is also counted. The list of hooks shows a dropped echo.
+/// delivery again, and the Acknowledge of a managed subscription, which is also counted. A dropped echo is not repeated: the hook stays
+/// `Awaiting` until its next echo or first delivery, and is recreated after `subscriptions.acknowledge.timeout.ms`.
 const NOTE_QUEUE: usize = 1_000;
 /// Part of a stop that is left for the spool.
 const SPOOL_CLOSE_TIME: Duration = Duration::from_secs(2);
-/// Limit of the spool until the configurations are loaded.
+/// Limit while the spool opens; [`ConfigWatcher::start`] replaces it.
 const INITIAL_SPOOL_LIMIT: u64 = 1 << 30;
 
 /// Why deliveries cannot be received.
