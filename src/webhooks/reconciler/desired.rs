@@ -1,4 +1,4 @@
-//! What a configuration declares, with its references resolved.
+//! Resolves a connector's configuration for the planner.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 const EVENT_NAMES_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Added to the longest request until an intent counts as lost: the provider may act after the request timed out.
 const INTENT_MARGIN: Duration = Duration::from_secs(1);
-/// A worker without a heartbeat for this long no longer counts as a receiver; heartbeats come three times as often.
+/// A worker without a heartbeat for this long no longer counts as one that receives; heartbeats come three times as often.
 const HEARTBEAT_STALE_AFTER: Duration = Duration::from_secs(60);
 /// How long an ended subscription is kept in the ledger: deliveries of it may come late.
 const ENDED_RETENTION: Duration = Duration::from_secs(7 * 86_400);

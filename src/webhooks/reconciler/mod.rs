@@ -20,9 +20,9 @@
 //!   its plan, which is less than the planner waits for the outcome of an intent.
 //! - A commit has been read back before anything follows from it.
 //! - A call in flight is not cancelled by a pause or a change of settings; a stop waits for it for a while.
-//! - References in the configuration are resolved again at an interval, and sooner if a receiver knows a secret that is new here. A
+//! - References in the configuration are resolved again at an interval, and sooner if a worker reports a secret that is new here. A
 //!   change counts once two reads agree.
-//! - Without `subscriptions.manage` no call is made: the task only hands gaps of this side on to be repaired.
+//! - Without `subscriptions.manage` no call is made: the task only sets the end of open gaps and requests their repair.
 //!
 //! On failure of one call its target waits; after a failure that concerns more, all targets wait with a growing backoff; a failure that
 //! needs an operator fails the task. Beside accounting, invoicing fails nothing else: its targets show the problem and are retried.

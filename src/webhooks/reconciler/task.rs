@@ -64,7 +64,8 @@ pub(crate) struct Reconciler<'a> {
     pace: PlanPace,
 }
 
-/// The ledger, which this instance alone may write.
+/// This connector's records in `{prefix}.state`. Only this instance may write subscriptions, because its writes are fenced; workers,
+/// `RecordSource` tasks and REST write other records.
 struct OwnedLedger {
     handle: StateTopic,
     changes: watch::Receiver<u64>,
@@ -249,7 +250,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Resolves references again, if it is time or a receiver knows more.
+    /// Resolves references again, if it is time or a worker reports a secret that this task does not know.
     async fn reread_references(&mut self) {
         let now = Instant::now();
         let is_behind = self.ledger.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
@@ -299,7 +300,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Whether a receiver knows a secret that this task does not know.
+    /// Whether a worker with a recent heartbeat reports a secret that this task does not know.
     fn is_behind(&self, ledger: &SubscriptionState) -> bool {
         let stale = Moment::now().micros().saturating_sub(self.desired.rules.limits.stale);
         let knows = |target_is_hook: bool, fingerprint: &Fingerprint| {

@@ -65,7 +65,7 @@ fn found(
     })
 }
 
-/// Opens a gap for a subscription that no receiver accepted in time, if there is no other.
+/// Opens a gap for a subscription whose Acknowledge or echo no worker answered in time, if there is no other.
 pub(super) fn open_awaiting(input: &SubscriptionInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
     if input.ledger.active(one.target).next().is_some() {
         return None;
@@ -102,7 +102,7 @@ pub(super) fn open_unverified(input: &SubscriptionInput<'_>, target: Target) -> 
     )
 }
 
-/// Ends gaps whose cause is over, and requests their repair.
+/// Sets the end (`to`) of open gaps whose cause is over and requests a repair. A gap of an invoicing target becomes `Unrepairable`.
 pub(super) fn end(input: &SubscriptionInput<'_>) -> Vec<SubscriptionChange> {
     let SubscriptionInput { ledger, rules, now, .. } = input;
     let mut changes = Vec::new();

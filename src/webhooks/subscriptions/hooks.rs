@@ -18,11 +18,11 @@
 //!
 //! # Echo
 //!
-//! The list does not show whether a hook is effective: by the document it is only once its receiver has answered the echo. Every worker
-//! writes the echoes that it answers to the state topic, one record for each address. A hook is effective if its address was asked after
-//! the intent, or if a notification of its target came and no other hook can have sent it. At the shared address any echo after the
-//! intent counts, because an echo names no hook. While a worker of an earlier version receives, which writes no echoes, a listed hook
-//! counts as effective.
+//! The list does not show whether a hook is effective: by the provider's API documentation it is only once its receiver has answered the
+//! echo. Every worker writes the echoes that it answers to the state topic, one record for each address. A hook is effective if its
+//! address was asked after the intent, or if a notification of its target came and no other hook can have sent it. At the shared address
+//! any echo after the intent counts, because an echo names no hook. While a worker of an earlier version receives, which writes no echoes,
+//! a listed hook counts as effective.
 //!
 //! # List
 //!
@@ -58,7 +58,7 @@ pub fn address<'a>(
     Some(if uses_fallback { fallback } else { &one.url })
 }
 
-/// The same for a plan: own addresses also need receivers that know them.
+/// The same for a plan: own addresses also need workers that know them.
 pub(super) fn planned<'a>(
     input: &SubscriptionInput<'a>,
     target: Target,

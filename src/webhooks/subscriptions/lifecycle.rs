@@ -54,7 +54,7 @@ impl<'a> LivingSubscription<'a> {
 pub(super) enum Lifecycle {
     /// The subscribe call may be on its way until then.
     Intended { until: i64 },
-    /// At the provider, and no receiver has accepted it.
+    /// At the provider, and no worker has answered its Acknowledge or echo.
     Awaiting { is_overdue: bool, acknowledged_at: Option<i64>, checked_at: Option<i64> },
     /// Deliveries are sent.
     Active { since: Option<i64>, checked_at: Option<i64> },

@@ -6,6 +6,8 @@
 //! earlier calls ─▶ memory ───┘     └──▶ calls: write `before` ─▶ call the provider ─▶ settle ─▶ changes, memory
 //! ```
 //!
+//! Ledger: the connector's records of `{prefix}.state`, as [`SubscriptionState`].
+//!
 //! | File | Step |
 //! |---|---|
 //! | `wanted.rs` | what a configuration declares |
@@ -16,7 +18,8 @@
 //! | `hooks.rs` | invoicing hooks: addresses, echoes, their list |
 //! | `gaps.rs`, `upkeep.rs` | gaps, silences; what is removed, since when a stream is complete (`RecordSource` waits for it) |
 //!
-//! The phases of one subscription, and the gap that a transition opens, unless another subscription of the target covers it:
+//! The phases of one subscription, and the gap that a transition opens, unless another subscription of the target covers it.
+//! Two gaps have no transition: `secret` (no active subscription has a configured secret) and `silence`.
 //!
 //! | from | event | to | gap |
 //! |---|---|---|---|
@@ -28,7 +31,7 @@
 //! | `Intended`, `Ended` | the list has the hook: its echo is missing, it is effective, it is paused | `Awaiting`, `Active`, `Disabled` | |
 //! | `Awaiting` | the provider says active; the hook is listed and effective | `Active` | |
 //! | `Awaiting` | the hook is paused | `Disabled` | |
-//! | `Awaiting` | no receiver accepts it in time | `Ending` | awaiting |
+//! | `Awaiting` | no worker answers its Acknowledge or echo in time | `Ending` | awaiting |
 //! | `Awaiting` | deleted at the provider, or not listed any more | `Ended` | |
 //! | `Active` | the provider disables or pauses it | `Disabled` | disabled |
 //! | `Active` | its address is changed in place | `Awaiting` | moved |
@@ -39,7 +42,9 @@
 //!
 //! - An intent is written before the subscribe call, with a nonce that becomes part of the subscription's name at the provider. If the
 //!   answer is lost, the nonce identifies the subscription: by its Acknowledge, by its deliveries, or in the list of the invoicing API.
-//! - Nothing is deleted or changed that does not have a nonce and an address of ours; other subscriptions are not touched.
+//! - Only our subscriptions are deleted or changed. One is ours if its id or nonce is in the ledger, or if it has a nonce and one of our
+//!   addresses (a hook also needs the connector's name in its description). An intended hook that is listed without name and nonce is
+//!   matched by target and address.
 //! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and deleted
 //!   once that is active: duplicates, but no missing delivery. An address is changed in the same way, unless the provider refuses a
 //!   second subscription, or `subscriptions.move` says otherwise: then there is a gap while the provider waits for the new address.
@@ -89,11 +94,11 @@ pub use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
 pub struct DesiredSubscription {
     /// Receiver address.
     pub url: String,
-    /// The other address that receivers accept.
+    /// The other address that workers accept.
     pub other: Option<OtherAddress>,
     /// Fingerprint of the secret that signs its deliveries.
     pub fingerprint: Fingerprint,
-    /// Fingerprints of every secret that receivers know.
+    /// Fingerprints of every secret that this configuration accepts.
     pub known: BTreeSet<Fingerprint>,
     /// `application.name`.
     pub application: String,
@@ -119,7 +124,7 @@ impl DesiredSubscription {
         }
     }
 
-    /// Whether receivers accept this address.
+    /// Whether workers accept this address.
     pub(super) fn is_at(&self, url: &str) -> bool {
         let Some(OtherAddress::Fallback(other) | OtherAddress::Former(other)) = &self.other else {
             return self.url == url;
@@ -167,13 +172,13 @@ pub struct PollIntervals {
 /// How long something may take, or counts.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeLimits {
-    /// Until a receiver must have accepted a new subscription.
+    /// Until a worker must have answered the Acknowledge or echo of a new subscription.
     pub acknowledge: i64,
     /// Until a subscribe call without an answer counts as lost; longer than a request may take.
     pub intent: i64,
-    /// Until a new secret is used although a receiver does not report it.
+    /// Until a new secret is used although a worker does not report it.
     pub ready: i64,
-    /// Until a worker without a heartbeat no longer counts as a receiver.
+    /// Until a worker without a heartbeat no longer counts as one that receives.
     pub stale: i64,
     /// Until a replaced subscription is deleted: it may have deliveries to repeat.
     pub overlap: i64,
@@ -279,7 +284,7 @@ pub struct SubscriptionInput<'a> {
 }
 
 impl<'a> SubscriptionInput<'a> {
-    /// Receivers with a recent heartbeat.
+    /// Workers with a recent heartbeat.
     fn receivers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
         let (now, stale) = (self.now, self.rules.limits.stale);
         self.ledger.heard.values().filter(move |heartbeat| heartbeat.at.saturating_add(stale) > now)

@@ -16,7 +16,7 @@ use crate::state::subscriptions::SubscriptionChange;
 /// Interval at which a subscription without Acknowledge is read, in microseconds.
 const ACKNOWLEDGE_POLL: i64 = 5_000_000;
 
-/// Why a subscription is deleted that no receiver accepted in time.
+/// Why a subscription is deleted whose Acknowledge no worker answered in time.
 const OVERDUE: &str = "the provider has waited too long for a receiver to accept it";
 
 /// Most subscriptions of one target: one, its successor, and one whose subscribe call had no answer.
@@ -531,7 +531,7 @@ fn needed<'a>(
     plan.step_after(before, ProviderCall::Subscribe(Box::new(intended)), why);
 }
 
-/// From when on a secret may be used: once every receiver knows it, or after `limits.ready`.
+/// From when on a secret may be used: once every worker with a recent heartbeat reports it, or after `limits.ready`.
 fn ready(input: &SubscriptionInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
     let SubscriptionInput { memory, rules, now, .. } = input;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::state::subscriptions::SubscriptionChange;
 
-/// What `responseState` says after a success, where the document says so.
+/// What `responseState` says after a success, where the provider's API documentation says so.
 mod state {
     pub(super) const SUBSCRIBED: i64 = 3;
     pub(super) const DELETED: i64 = 5;
@@ -77,7 +77,7 @@ pub fn settle(
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
     let tries = match (call, call.target()) {
         (ProviderCall::Identify { id, .. }, _) => memory.retries.strangers.entry(id.clone()).or_default(),
-        // An answered question says nothing about refused changes.
+        // An answered read call says nothing about refused changes.
         (_, Some(target)) if call.only_asks() => memory.retries.questions.entry(target).or_default(),
         (_, Some(target)) => memory.retries.changes.entry(target).or_default(),
         (_, None) => &mut memory.retries.list,
@@ -302,7 +302,8 @@ pub(super) fn lost(changes: &mut LedgerChanges<'_, '_>, asked: &Subscription, de
     changes.put(one);
 }
 
-/// An id that was not in the ledger: it is ours if it has a nonce and an address of ours.
+/// An id that was not in the ledger: it is ours if its nonce is in the ledger for this target, or if it has a nonce and one of our
+/// addresses.
 fn identified(
     changes: &mut LedgerChanges<'_, '_>,
     resource: AccountingResource,
@@ -391,7 +392,7 @@ fn enabled(
 fn moved(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &CallOutcome) -> bool {
     let now = changes.input.now;
     let is_refused = match outcome {
-        // The document shows no answer of this call, so any that complains of nothing is a success.
+        // The provider's API documentation shows no answer of this call, so any that complains of nothing is a success.
         CallOutcome::Done { errors, .. } => !errors.is_empty(),
         CallOutcome::Seen(_) => false,
         _ => true,

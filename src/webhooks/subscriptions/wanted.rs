@@ -1,4 +1,4 @@
-//! What a configuration declares.
+//! The subscriptions that a configuration declares.
 
 use std::collections::{BTreeMap, BTreeSet};
 

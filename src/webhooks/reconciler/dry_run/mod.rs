@@ -1,8 +1,8 @@
 //! What the reconciler would do, without doing it: on any worker, whichever runs the task.
 //!
-//! The plan is made as the task makes it, on a copy of the ledger. Each question is asked once; calls that would change something are
-//! assumed to succeed as the document says. If the plan would wait, time moves on, until everything is as declared or the plan makes no
-//! progress.
+//! The plan is made as the task makes it, on a copy of the ledger. Each read call is made once; calls that would change something are
+//! assumed to succeed as the provider's API documentation says. If the plan would wait, time moves on, until everything is as declared or
+//! the plan makes no progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -210,7 +210,7 @@ struct DryRunProvider<'a> {
     /// The real ledger: what is not in it was assumed.
     ledger: &'a SubscriptionState,
     end: Instant,
-    /// Answers; each question is asked once.
+    /// Answers; each read call is made once.
     asked: BTreeMap<String, CallOutcome>,
 }
 
@@ -304,7 +304,7 @@ impl DryRunProvider<'_> {
     }
 }
 
-/// A success, as the document describes it.
+/// A success, as the provider's API documentation describes it.
 fn assumed(call: &ProviderCall) -> CallOutcome {
     let state = match (call, call.target()) {
         (_, Some(Target::Invoicing(_))) => None,

@@ -1,4 +1,4 @@
-//! Plans against a provider that is a few lines long and does what the document says, and what it leaves open.
+//! Plans against a provider that is a few lines long and does what the API documentation says, and what it leaves open.
 
 mod addresses;
 mod chaos;

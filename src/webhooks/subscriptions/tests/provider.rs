@@ -1,4 +1,4 @@
-//! The provider of the document, as small as can be, that shares no code with the simulator.
+//! The provider of the API documentation, as small as can be, that shares no code with the simulator.
 
 use std::collections::BTreeSet;
 
