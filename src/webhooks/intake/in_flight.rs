@@ -4,8 +4,8 @@
 //! ```text
 //! direct ── report ──▶ acknowledged ─▶ Durable
 //!    │         ├─ refused permanently ─▶ dead letter ─▶ Durable
-//!    │         └─ to be sent again ──▶ its queue goes behind; spool copy at the deadline ─▶ Durable
-//!    └─ no report by the deadline ──▶ spool copy ─▶ Durable; the late report removes the copy
+//!    │         └─ to be sent again ──▶ its queue goes behind; spool copy after `spool_after` ─▶ Durable
+//!    └─ no report by `spool_after` ──▶ spool copy ─▶ Durable; the late report removes the copy
 //! behind ─▶ spool ─▶ Durable; the drain publishes it
 //! ```
 //!
@@ -102,7 +102,8 @@ impl<S: ProducerFactory> Intake<S> {
         })
     }
 
-    /// Makes a delivery durable and returns the outcome, at the latest [`Times::last`](super::Times::last) after `since`.
+    /// Makes a delivery durable and returns the outcome, at the latest [`AnswerTimes::answer_by`](super::AnswerTimes::answer_by) after
+    /// `since`.
     pub async fn take(
         &self,
         delivery: Delivery,
@@ -113,7 +114,7 @@ impl<S: ProducerFactory> Intake<S> {
         if shared.tasks.stopping.is_cancelled() {
             return DeliveryOutcome::Full;
         }
-        let last = since + shared.times.last;
+        let last = since + shared.times.answer_by;
         let ticket = match &content.outgoing_id {
             Some(id) => match shared.dedup.see(&delivery.context.connector, id, &delivery.body) {
                 DedupVerdict::First(ticket) => Some(ticket),
@@ -173,14 +174,14 @@ impl<S: ProducerFactory> IntakeState<S> {
         let send = built.map(|(built, records)| (built.number, move || self.producers.send(&built, records)));
         // A part that cannot be sent soon would only take memory from others.
         let keep = || ready.is_some() && self.memory.has_plenty();
-        let (queued, reports) = queue.order.enter(self.times.deadline, &self.numbers, queued, send, keep);
+        let (queued, reports) = queue.order.enter(self.times.spool_after, &self.numbers, queued, send, keep);
         (queue, queued, reports)
     }
 
-    /// Returns at the deadline of a delivery, or when the intake stops waiting for Kafka.
+    /// Returns when the spool gets a copy of a delivery without a report: after `spool_after`, or when the intake stops waiting for Kafka.
     async fn due(&self, since: Instant) {
         tokio::select! {
-            () = sleep_until(since + self.times.deadline) => {}
+            () = sleep_until(since + self.times.spool_after) => {}
             () = self.tasks.stop_waiting_for_kafka.cancelled() => {}
         }
     }
@@ -334,7 +335,7 @@ impl<S: ProducerFactory> InFlight<S> {
         self.queue.order.appended(self.queued.sequence, stored);
         // If the queue became direct meanwhile, it has sent the part from memory: its report may still be in time.
         if !stored && self.queue.order.is_in_flight(self.queued.sequence) {
-            timeout_at(self.since + self.shared.times.last, self.queued.published.wait()).await.ok();
+            timeout_at(self.since + self.shared.times.answer_by, self.queued.published.wait()).await.ok();
         }
         let published = self.queued.published.initialized();
         self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
@@ -399,7 +400,7 @@ impl<S: ProducerFactory> InFlight<S> {
     /// Appends a copy to the spool. If that fails, waits for Kafka until the last moment.
     async fn store_or_wait(&mut self) {
         if !self.store().await {
-            let last = self.since + self.shared.times.last;
+            let last = self.since + self.shared.times.answer_by;
             let published = timeout_at(last, self.queued.published.wait()).await.is_ok();
             self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
         }
@@ -417,7 +418,7 @@ impl<S: ProducerFactory> InFlight<S> {
             payload: queued.delivery.to_entry(&queued.positions),
         };
         let mut append = pin!(shared.spool.append(entry));
-        let stored = match timeout_at(self.since + shared.times.last, append.as_mut()).await {
+        let stored = match timeout_at(self.since + shared.times.answer_by, append.as_mut()).await {
             Ok(stored) => stored,
             Err(_) => {
                 self.answer_with(DeliveryOutcome::Late);

@@ -17,8 +17,9 @@
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
 //!   answered 200.
-//! - [`Intake::take`] answers by [`Times::last`] at the latest. At [`Times::deadline`] a part without a report gets a copy in the spool; at
-//!   [`Times::last`] a delivery that neither Kafka nor the spool has confirmed is answered [`DeliveryOutcome::Late`].
+//! - After [`AnswerTimes::spool_after`] a part without a report gets a copy in the spool. [`Intake::take`] answers by
+//!   [`AnswerTimes::answer_by`] at the latest: a delivery that neither Kafka nor the spool has confirmed by then gets
+//!   [`DeliveryOutcome::Late`].
 //! - A lane is one order of deliveries: a topic, a connector and one of 32 numbers that the key of a record is hashed to. It is the same
 //!   in the spool and in memory, and has nothing to do with the partitions of Kafka. Each lane has one queue.
 //! - Order per queue: the head of `lane_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
@@ -98,19 +99,19 @@ pub type Accept =
 /// How long deliveries may take, from the head of their request.
 ///
 /// The provider waits five seconds for an answer. The receiver gives the body the first one and a half of them
-/// ([`ReceiverOptions::body_time`](super::receiver::ReceiverOptions)). Kafka has until `deadline`, one second after the latest end of the
-/// body. The spool then has one and a half seconds until `last`. The last second is left for the way of the answer.
+/// ([`ReceiverOptions::body_time`](super::receiver::ReceiverOptions)). Kafka has until `spool_after`, one second after the latest end of the
+/// body. The spool then has one and a half seconds until `answer_by`. The last second is left for the way of the answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub struct AnswerTimes {
     /// Time until the spool gets a copy, if Kafka has not reported.
-    pub deadline: Duration,
+    pub spool_after: Duration,
     /// Time until the answer is [`DeliveryOutcome::Late`] if neither Kafka nor the spool has confirmed.
-    pub last: Duration,
+    pub answer_by: Duration,
 }
 
-impl Default for Times {
+impl Default for AnswerTimes {
     fn default() -> Self {
-        Self { deadline: Duration::from_millis(2_500), last: Duration::from_secs(4) }
+        Self { spool_after: Duration::from_millis(2_500), answer_by: Duration::from_secs(4) }
     }
 }
 
@@ -127,7 +128,7 @@ struct IntakeState<S: ProducerFactory> {
     producers: producer::CurrentProducer<S>,
     spool: Spool,
     readiness: Arc<dyn StreamReadiness>,
-    times: Times,
+    times: AnswerTimes,
     queues: RwLock<HashMap<Lane, Arc<NamedQueue>>>,
     numbers: AtomicU64,
     memory: Arc<DeliveryMemory>,
@@ -177,7 +178,7 @@ impl<S: ProducerFactory> Intake<S> {
         spool: Spool,
         readiness: Arc<dyn StreamReadiness>,
         memory_bytes: usize,
-        times: Times,
+        times: AnswerTimes,
     ) -> Result<Self, spool::Error> {
         let highest = spool.highest_sequence();
         let queues = spool.lanes().await?.into_iter().map(|state| {

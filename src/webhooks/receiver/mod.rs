@@ -45,7 +45,7 @@ use tokio::sync::{mpsc, oneshot};
 use model::{AccountingResource, InvoicingHook};
 
 pub use self::{budget::HashLimit, request::router};
-use super::{intake::Times, receiver_table::DeliveryStats};
+use super::{intake::AnswerTimes, receiver_table::DeliveryStats};
 
 mod request;
 
@@ -92,7 +92,7 @@ impl Default for ReceiverOptions {
             oversized: None,
             echoed: None,
             delivery_stats: DeliveryStats::default(),
-            acknowledge_time: Times::default().last,
+            acknowledge_time: AnswerTimes::default().answer_by,
         }
     }
 }

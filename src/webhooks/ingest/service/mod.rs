@@ -34,7 +34,7 @@ use crate::{
     spool::{self, OpenedSpool, Spool, UnusedDatabase},
     state::{Table, configs::Configs},
     webhooks::{
-        intake::{Intake, KafkaProducers, Times},
+        intake::{AnswerTimes, Intake, KafkaProducers},
         receiver::{self, AcknowledgeNote, Echoed, Oversized},
         receiver_table::{DeliveryStats, Receivers},
     },
@@ -176,7 +176,7 @@ impl Ingest {
         };
         let topics_ready = Arc::new(readiness.clone());
         let closed = |source| Error::Spool { directory: directory.clone(), remedy: RESTART_REMEDY, source };
-        let intake = Intake::start(producers, spool.clone(), topics_ready, memory, Times::default())
+        let intake = Intake::start(producers, spool.clone(), topics_ready, memory, AnswerTimes::default())
             .await
             .map_err(closed)?;
         let status = IngestStatus {

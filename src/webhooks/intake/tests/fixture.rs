@@ -29,7 +29,7 @@ use crate::{
     spool::{Spool, SpoolOptions, fault::Faulty},
     webhooks::{
         delivery::{ApiFamily, Delivery, DeliveryContext},
-        intake::{DeliveryOutcome, Intake, ReadyTopics, StreamReadiness, Times},
+        intake::{AnswerTimes, DeliveryOutcome, Intake, ReadyTopics, StreamReadiness},
     },
 };
 
@@ -39,7 +39,7 @@ pub(super) const DEAD_LETTERS: &str = "p.dead-letters";
 /// Longer than anything takes on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 /// Kafka is given up for the spool at once; nothing else is ever late.
-const HASTY: Times = Times { deadline: Duration::from_millis(20), last: LONG };
+const HASTY: AnswerTimes = AnswerTimes { spool_after: Duration::from_millis(20), answer_by: LONG };
 
 /// Opens and closes every connector.
 pub(super) struct Doors {
@@ -107,7 +107,7 @@ impl Fixture {
         Self::with(HASTY, 1 << 30, 64 << 20).await
     }
 
-    pub(super) async fn with(times: Times, spool_bytes: u64, memory_bytes: usize) -> Self {
+    pub(super) async fn with(times: AnswerTimes, spool_bytes: u64, memory_bytes: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let doors = Arc::new(Doors {
             ready: Arc::new(ready(directory.path()).await),
@@ -118,7 +118,13 @@ impl Fixture {
         Self::on(remains, Faulty::default(), times, spool_bytes, memory_bytes).await
     }
 
-    async fn on(remains: Remains, disk: Faulty, times: Times, spool_bytes: u64, memory_bytes: usize) -> Self {
+    async fn on(
+        remains: Remains,
+        disk: Faulty,
+        times: AnswerTimes,
+        spool_bytes: u64,
+        memory_bytes: usize,
+    ) -> Self {
         let Remains { broker, doors, directory } = remains;
         let storage = Arc::new(disk.clone());
         let options = SpoolOptions {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{broker::by_company, fixture::*};
 use crate::{
     spool::fault::Random,
-    webhooks::intake::{DeliveryOutcome, Times},
+    webhooks::intake::{AnswerTimes, DeliveryOutcome},
 };
 
 /// Sends one after the other, each once the one before is answered, and returns those that are durable.
@@ -37,7 +37,7 @@ async fn records_that_were_late_come_before_those_behind_them() {
 
 #[tokio::test]
 async fn a_lane_that_was_behind_is_direct_again() {
-    let times = Times { deadline: Duration::from_secs(2), last: LONG };
+    let times = AnswerTimes { spool_after: Duration::from_secs(2), answer_by: LONG };
     let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
     fixture.broker.hold();
     let mut sent = send(&fixture, "c", 0..300).await;
@@ -131,7 +131,7 @@ async fn a_drain_that_panics_is_restarted_and_keeps_the_order() {
 
 #[tokio::test]
 async fn a_drain_that_panics_keeps_records_that_are_only_in_memory() {
-    let fixture = Fixture::with(Times { deadline: LONG, last: LONG }, 1 << 30, 64 << 20).await;
+    let fixture = Fixture::with(AnswerTimes { spool_after: LONG, answer_by: LONG }, 1 << 30, 64 << 20).await;
     fixture.broker.hold();
     let taking = fixture.take("c", "only");
     fixture.broker.waits_for(1).await;

@@ -9,11 +9,11 @@ use tokio::time::{Instant, timeout};
 use super::fixture::*;
 use crate::{
     spool::fault::Fault,
-    webhooks::intake::{DeliveryOutcome, Times},
+    webhooks::intake::{AnswerTimes, DeliveryOutcome},
 };
 
 /// Kafka has all the time there is.
-const PATIENT: Times = Times { deadline: LONG, last: LONG };
+const PATIENT: AnswerTimes = AnswerTimes { spool_after: LONG, answer_by: LONG };
 
 #[tokio::test]
 async fn a_delivery_is_durable_once_kafka_has_it_and_not_before() {
@@ -46,12 +46,12 @@ async fn the_late_report_removes_the_spool_copy() {
 
 #[tokio::test]
 async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
-    let times = Times { deadline: Duration::from_secs(1), last: LONG };
+    let times = AnswerTimes { spool_after: Duration::from_secs(1), answer_by: LONG };
     let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
     fixture.broker.hold();
     assert_eq!(fixture.take("c", "first").await, DeliveryOutcome::Durable);
     // However late it was sent, it has been without a report for as long as is waited for.
-    tokio::time::sleep(times.deadline).await;
+    tokio::time::sleep(times.spool_after).await;
 
     let begun = Instant::now();
     for id in 0..10 {
@@ -60,7 +60,7 @@ async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
 
     assert_eq!(fixture.broker.waiting(), 1, "others were handed to Kafka");
     assert!(
-        begun.elapsed() < 8 * times.deadline,
+        begun.elapsed() < 8 * times.spool_after,
         "ten of them took {:?}: each waited for Kafka",
         begun.elapsed()
     );
@@ -68,7 +68,7 @@ async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
 
 #[tokio::test]
 async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
-    let times = Times { deadline: Duration::from_millis(20), last: Duration::from_millis(200) };
+    let times = AnswerTimes { spool_after: Duration::from_millis(20), answer_by: Duration::from_millis(200) };
     let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
     fixture.broker.hold();
     fixture.disk.hold();
@@ -83,7 +83,7 @@ async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
 
 #[tokio::test]
 async fn a_failed_disk_refuses_and_takes_the_repetition() {
-    let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(6) };
+    let times = AnswerTimes { spool_after: Duration::from_millis(20), answer_by: Duration::from_secs(6) };
     let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
     fixture.broker.hold();
     fixture.disk.fail_commits(&[Fault::Sync]);
@@ -97,7 +97,7 @@ async fn a_failed_disk_refuses_and_takes_the_repetition() {
 
 #[tokio::test]
 async fn a_full_spool_refuses() {
-    let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(2) };
+    let times = AnswerTimes { spool_after: Duration::from_millis(20), answer_by: Duration::from_secs(2) };
     let fixture = Fixture::with(times, 1, 64 << 20).await;
     fixture.broker.hold();
 
@@ -334,7 +334,7 @@ async fn a_delivery_is_durable_with_the_records_of_all_companies() {
 
 #[tokio::test]
 async fn a_part_that_panics_ends_no_other_part() {
-    let times = Times { deadline: Duration::from_millis(500), last: LONG };
+    let times = AnswerTimes { spool_after: Duration::from_millis(500), answer_by: LONG };
     let fixture = Fixture::with(times, 1 << 30, 64 << 20).await;
     let notifications: Vec<_> = (0..80)
         .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tributary::config;
 use tributary::spool::{Spool, SpoolOptions};
 use tributary::webhooks::delivery::DeliveryContext;
-use tributary::webhooks::intake::{Intake, KafkaProducers, ReadyTopics, StreamReadiness, Times};
+use tributary::webhooks::intake::{AnswerTimes, Intake, KafkaProducers, ReadyTopics, StreamReadiness};
 use tributary::webhooks::receiver::{self, router};
 use tributary::webhooks::receiver_table::{
     AccountingReceiver, Advertised, Receiver, ReceiverState, Receivers,
@@ -140,9 +140,10 @@ impl SpoolingReceiver {
         let options = SpoolOptions { storage: Arc::new(disk.clone()), ..options };
         let spool = Spool::open(options).unwrap().spool;
         let producers = KafkaProducers { kafka: nowhere(), options: ProducerOptions::default() };
-        let intake = Intake::start(producers, spool.clone(), Arc::new(NoTopics), 64 << 20, Times::default())
-            .await
-            .unwrap();
+        let intake =
+            Intake::start(producers, spool.clone(), Arc::new(NoTopics), 64 << 20, AnswerTimes::default())
+                .await
+                .unwrap();
         let receivers = Receivers::new();
         let receiver = Receiver {
             connector: "hooks".into(),
