@@ -110,7 +110,7 @@ impl From<SpooledHook> for InvoicingHook {
 /// The content of a delivery.
 #[derive(Debug, Default)]
 pub struct DeliveryContent {
-    /// Id of an accounting delivery, if it is unique; a repetition has the same.
+    /// Id of an accounting delivery, if it is usable; a repetition has the same.
     pub outgoing_id: Option<String>,
     /// The accounting subscription that sent it.
     pub webhook_id: Option<String>,
@@ -197,7 +197,7 @@ impl Delivery {
                     return (acknowledges, Ok(Vec::new()));
                 }
                 event.and_then(|event| {
-                    content.outgoing_id = event.envelope.outgoing_id.clone().filter(|id| is_unique_id(id));
+                    content.outgoing_id = event.envelope.outgoing_id.clone().filter(|id| is_usable_id(id));
                     content.webhook_id.clone_from(&event.envelope.webhook_id);
                     content.resource = Some(event.resource);
                     if event.kind() == Some(EventKind::Acknowledge) {
@@ -348,8 +348,8 @@ pub(super) fn content_id(parts: &[&[u8]], body: &[u8]) -> String {
     HEXLOWER.encode(&digest.finalize()[..16])
 }
 
-/// Whether an id is unique: neither blank nor the nil GUID.
-fn is_unique_id(id: &str) -> bool {
+/// Whether an id can identify a delivery: neither blank nor the nil GUID.
+fn is_usable_id(id: &str) -> bool {
     let is_nil = || {
         id.bytes().filter(|byte| *byte == b'0').count() == 32
             && !id.contains(|c: char| c.is_alphanumeric() && c != '0')

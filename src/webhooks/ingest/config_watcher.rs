@@ -115,7 +115,7 @@ impl ConfigWatcher {
                 tracing::info!(connector, "references resolved to new values; applying them");
             }
             if configs.is_some() {
-                self.parts.receivers.set_partial(false);
+                self.parts.receivers.set_not_loaded(false);
                 kept = self.cache.save(&self.listed).await;
             }
             let again = !kept || !self.parts.faults.borrow().is_empty();

@@ -34,7 +34,7 @@ use crate::{
     spool::Spool,
     webhooks::{
         delivery::{self, DeliveryContext},
-        intake::{ReadyTopics, StreamReadiness},
+        intake::{PublishReadiness, ReadyTopics},
     },
 };
 
@@ -193,7 +193,7 @@ impl TopicReadiness {
     }
 }
 
-impl StreamReadiness for TopicReadiness {
+impl PublishReadiness for TopicReadiness {
     fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         {
             let state = self.0.state.read();

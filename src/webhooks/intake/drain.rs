@@ -276,7 +276,7 @@ async fn settle<S: ProducerFactory>(
     for SentRecord { sequence, source, delivery, handed } in sent {
         let acknowledged = match handed.reports.await {
             PartReport::Acknowledged => {
-                shared.acknowledged(queue, &delivery);
+                shared.clear_publish_error(queue, &delivery);
                 true
             }
             PartReport::Refused(error) => shared.write_dead_letter(&delivery, &error).await,

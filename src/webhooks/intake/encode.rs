@@ -22,7 +22,7 @@ pub struct ReadyTopics {
 }
 
 /// Knows whether the topics and schemas of a connector are ready. Tests replace it.
-pub trait StreamReadiness: Send + Sync {
+pub trait PublishReadiness: Send + Sync {
     /// What it takes to write for the connector that received this; `None` while its topics or schemas are not ready, and while it is
     /// paused.
     fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>>;

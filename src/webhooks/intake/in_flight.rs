@@ -274,8 +274,8 @@ impl<S: ProducerFactory> IntakeState<S> {
         }
     }
 
-    /// Kafka takes records of this queue.
-    pub(super) fn acknowledged(&self, queue: &NamedQueue, delivery: &Delivery) {
+    /// Kafka takes records of this queue: removes its topic from the failing ones in `/health`.
+    pub(super) fn clear_publish_error(&self, queue: &NamedQueue, delivery: &Delivery) {
         self.publish_errors.acknowledged(&delivery.context.connector, topic_of(&queue.id));
     }
 
@@ -350,7 +350,7 @@ impl<S: ProducerFactory> InFlight<S> {
                 self.shared.published(&self.queue, &self.queued);
                 self.answer_with(DeliveryOutcome::Durable);
                 self.queue.order.acknowledged(sequence);
-                self.shared.acknowledged(&self.queue, &self.queued.delivery);
+                self.shared.clear_publish_error(&self.queue, &self.queued.delivery);
             }
             PartReport::Refused(error) => {
                 self.queue.order.acknowledged(sequence);

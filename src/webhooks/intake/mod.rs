@@ -65,7 +65,7 @@ use model::Moment;
 
 use self::{dedup::Dedup, lane_queue::LaneQueue, producer::PublishErrors};
 pub use self::{
-    encode::{ReadyTopics, StreamReadiness},
+    encode::{PublishReadiness, ReadyTopics},
     producer::{KafkaProducers, ProducerFactory, PublishError},
 };
 use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
@@ -127,7 +127,7 @@ impl<S: ProducerFactory> Clone for Intake<S> {
 struct IntakeState<S: ProducerFactory> {
     producers: producer::CurrentProducer<S>,
     spool: Spool,
-    readiness: Arc<dyn StreamReadiness>,
+    readiness: Arc<dyn PublishReadiness>,
     times: AnswerTimes,
     queues: RwLock<HashMap<Lane, Arc<NamedQueue>>>,
     numbers: AtomicU64,
@@ -176,7 +176,7 @@ impl<S: ProducerFactory> Intake<S> {
     pub async fn start(
         producers: S,
         spool: Spool,
-        readiness: Arc<dyn StreamReadiness>,
+        readiness: Arc<dyn PublishReadiness>,
         memory_bytes: usize,
         times: AnswerTimes,
     ) -> Result<Self, spool::Error> {

@@ -234,7 +234,7 @@ async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
 #[tokio::test]
 async fn unknown_connectors_get_503_until_configs_are_loaded() {
     let receivers = Receivers::new();
-    receivers.set_partial(true);
+    receivers.set_not_loaded(true);
     let routes = router(
         receivers.clone(),
         Arc::<Counting>::default().accept(),
@@ -253,7 +253,7 @@ async fn unknown_connectors_get_503_until_configs_are_loaded() {
     }
     assert_eq!(ask("POST", "/elsewhere").await, (StatusCode::NOT_FOUND, false));
 
-    receivers.set_partial(false);
+    receivers.set_not_loaded(false);
 
     for ((method, path), expected) in
         paths.into_iter().zip([StatusCode::UNAUTHORIZED, StatusCode::UNAUTHORIZED, StatusCode::NOT_FOUND])

@@ -229,7 +229,7 @@ pub struct ReceiverTable {
     by_segment: HashMap<String, Arc<Receiver>>,
     faulty: Vec<FaultyReceiver>,
     /// The configurations are not loaded: the table is that of an earlier run, or empty.
-    partial: bool,
+    not_loaded: bool,
 }
 
 impl Receivers {
@@ -250,13 +250,13 @@ impl Receivers {
             }
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
-        self.0.send_modify(|table| *table = ReceiverTable { partial: table.partial, ..new });
+        self.0.send_modify(|table| *table = ReceiverTable { not_loaded: table.not_loaded, ..new });
     }
 
     /// Sets whether configurations are still missing. As long as they are, requests to unknown connectors are answered 503, because the
     /// provider disables an address that answers 401.
-    pub fn set_partial(&self, partial: bool) {
-        self.0.send_if_modified(|table| std::mem::replace(&mut table.partial, partial) != partial);
+    pub fn set_not_loaded(&self, not_loaded: bool) {
+        self.0.send_if_modified(|table| std::mem::replace(&mut table.not_loaded, not_loaded) != not_loaded);
     }
 
     /// Changes whenever [`Receivers`] does.
@@ -309,7 +309,7 @@ impl ReceiverTable {
         match receiver {
             Some(receiver) => ReceiverLookup::Received(Arc::clone(receiver)),
             None if self.faulty.iter().any(is_it) => ReceiverLookup::Faulty,
-            None if self.partial => ReceiverLookup::NotLoaded,
+            None if self.not_loaded => ReceiverLookup::NotLoaded,
             None => ReceiverLookup::NotConfigured,
         }
     }

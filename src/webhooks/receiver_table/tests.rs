@@ -182,7 +182,7 @@ fn a_hook_that_is_not_configured_has_no_address() {
         receivers.invoicing_hook("Others", hook("customer-created")),
         ReceiverLookup::NotConfigured
     ));
-    receivers.set_partial(true);
+    receivers.set_not_loaded(true);
 
     assert!(matches!(
         receivers.invoicing_hook("Invoicing", hook("customer-updated")),
@@ -224,13 +224,13 @@ fn faulty_and_unknown_connectors_are_distinguished() {
         (receivers.accounting("e"), receivers.invoicing("E")),
         (ReceiverLookup::NotConfigured, ReceiverLookup::NotConfigured)
     ));
-    receivers.set_partial(true);
+    receivers.set_not_loaded(true);
     assert!(matches!(
         (receivers.accounting("e"), receivers.accounting("b")),
         (ReceiverLookup::NotLoaded, ReceiverLookup::Faulty)
     ));
     receivers.set(Vec::new(), Vec::new());
-    receivers.set_partial(false);
+    receivers.set_not_loaded(false);
     assert!(matches!(receivers.accounting("b"), ReceiverLookup::NotConfigured));
 }
 

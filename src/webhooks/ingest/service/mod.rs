@@ -154,7 +154,7 @@ impl Ingest {
         open_gaps_for_missing(&gaps, moved_aside, unopened).await;
 
         let receivers = Receivers::new();
-        receivers.set_partial(true);
+        receivers.set_not_loaded(true);
         let faults = watch::Sender::new(ReceiverFaults::default());
         let fault_receiver = faults.subscribe();
         let parts = WatchedParts {

@@ -29,7 +29,7 @@ use crate::{
     spool::{Spool, SpoolOptions, fault::Faulty},
     webhooks::{
         delivery::{ApiFamily, Delivery, DeliveryContext},
-        intake::{AnswerTimes, DeliveryOutcome, Intake, ReadyTopics, StreamReadiness},
+        intake::{AnswerTimes, DeliveryOutcome, Intake, PublishReadiness, ReadyTopics},
     },
 };
 
@@ -65,7 +65,7 @@ impl Doors {
     }
 }
 
-impl StreamReadiness for Doors {
+impl PublishReadiness for Doors {
     fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         let left = self.trap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         assert_ne!(left, Ok(1), "a trap was set");

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tributary::config;
 use tributary::spool::{Spool, SpoolOptions};
 use tributary::webhooks::delivery::DeliveryContext;
-use tributary::webhooks::intake::{AnswerTimes, Intake, KafkaProducers, ReadyTopics, StreamReadiness};
+use tributary::webhooks::intake::{AnswerTimes, Intake, KafkaProducers, PublishReadiness, ReadyTopics};
 use tributary::webhooks::receiver::{self, router};
 use tributary::webhooks::receiver_table::{
     AccountingReceiver, Advertised, Receiver, ReceiverState, Receivers,
@@ -121,7 +121,7 @@ struct SpoolingReceiver {
 /// Reports that the connector's topics do not exist.
 struct NoTopics;
 
-impl StreamReadiness for NoTopics {
+impl PublishReadiness for NoTopics {
     fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         None
     }
