@@ -139,7 +139,7 @@ impl<'a> Reconciler<'a> {
         }
         let is_paused = planned < self.pace.pause_until;
         let has_changes = !plan.changes.is_empty();
-        let alters = has_changes || plan.steps.iter().any(|step| !step.call.only_asks());
+        let alters = has_changes || plan.steps.iter().any(|step| !step.call.is_read_only());
         self.commit(&plan.changes).await?;
         let has_steps = !is_paused && !plan.steps.is_empty();
         if has_steps {
@@ -393,7 +393,7 @@ impl Reconciler<'_> {
                 return Err(Failure::passing("LeaseEnded", message));
             }
             let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
-            if call.only_asks() {
+            if call.is_read_only() {
                 tracing::debug!(connector, call = call.name(), target, why, "asking the provider");
             } else {
                 tracing::info!(connector, call = call.name(), target, why, "calling the provider");

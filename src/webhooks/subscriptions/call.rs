@@ -90,7 +90,7 @@ impl ProviderCall {
 
     /// Whether it changes nothing at the provider.
     #[must_use]
-    pub const fn only_asks(&self) -> bool {
+    pub const fn is_read_only(&self) -> bool {
         matches!(self, Self::Names(_) | Self::Read(_) | Self::Identify { .. } | Self::List { .. })
     }
 }

@@ -35,7 +35,7 @@ use model::{GapCause, Nonce, Subscription, SubscriptionPhase, Target};
 use super::{
     DesiredSubscription, ListedHook, ProviderCall, SubscriptionInput, SubscriptionPlan,
     history::{NOT_ASKED, NOT_ECHOED, NOT_LISTED, REFUSED},
-    settle::{LedgerChanges, is_address, lost, stranger},
+    settle::{LedgerChanges, adopted, is_address, lost},
 };
 use crate::state::subscriptions::SubscriptionState;
 
@@ -65,7 +65,7 @@ pub(super) fn planned<'a>(
     one: &'a DesiredSubscription,
 ) -> &'a str {
     let SubscriptionInput { ledger, wanted, .. } = input;
-    let are_known = input.receivers().all(|heartbeat| heartbeat.hook_addresses);
+    let are_known = input.live_workers().all(|heartbeat| heartbeat.hook_addresses);
     match one.fallback() {
         Some(fallback) if !are_known => fallback,
         _ => address(ledger, wanted, target).unwrap_or(&one.url),
@@ -135,7 +135,7 @@ const CLOCK_SLACK: i64 = 10_000_000;
 /// Whether the provider sends the notifications of a hook that it lists.
 pub(super) fn is_effective(input: &SubscriptionInput<'_>, one: &Subscription) -> bool {
     let ledger = input.ledger;
-    let are_echoes_written = input.receivers().all(|heartbeat| heartbeat.tells_echoes);
+    let are_echoes_written = input.live_workers().all(|heartbeat| heartbeat.tells_echoes);
     !are_echoes_written
         || echoed(ledger, one).is_some()
         || delivered(ledger, one).is_some_and(|at| at > one.times.intended_at)
@@ -275,7 +275,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
         let is_ours =
             is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.input, target, url));
         if is_ours && !ledger.subscriptions.contains_key(&nonce) {
-            let mut one = stranger(connector, target, nonce, &application, now);
+            let mut one = adopted(connector, target, nonce, &application, now);
             one.id = Some(id.to_owned());
             one.registration.url = hook.url.clone().unwrap_or_default();
             one.times.checked_at = Some(now);

@@ -226,12 +226,12 @@ pub struct ProviderAnswers {
 pub struct Retries {
     /// After calls that change something.
     pub changes: BTreeMap<Target, RetryState>,
-    /// After questions. They wait apart from changes, so that a target that cannot be changed is still read.
-    pub questions: BTreeMap<Target, RetryState>,
+    /// After read calls. They wait apart from changes, so that a target that cannot be changed is still read.
+    pub reads: BTreeMap<Target, RetryState>,
     /// After lists of hooks.
     pub list: RetryState,
-    /// After questions about unknown ids.
-    pub strangers: BTreeMap<String, RetryState>,
+    /// After reads of ids that the ledger does not have.
+    pub unknown_ids: BTreeMap<String, RetryState>,
 }
 
 /// Calls that the provider refused, or that had no lasting effect.
@@ -285,7 +285,7 @@ pub struct SubscriptionInput<'a> {
 
 impl<'a> SubscriptionInput<'a> {
     /// Workers with a recent heartbeat.
-    fn receivers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
+    fn live_workers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
         let (now, stale) = (self.now, self.rules.limits.stale);
         self.ledger.heard.values().filter(move |heartbeat| heartbeat.at.saturating_add(stale) > now)
     }

@@ -80,7 +80,7 @@ pub fn plan(input: &SubscriptionInput<'_>) -> SubscriptionPlan {
         let is_quiet = (plan.steps.len(), plan.changes.len()) == before && !is_taken;
         plan.converged &= is_quiet && is_as_declared(input, target);
     }
-    strangers(input, &mut plan);
+    identify_unknown_ids(input, &mut plan);
     upkeep::forget(input, &mut plan);
     upkeep::start(input, &mut plan);
     plan.changes.extend(gaps::end(input));
@@ -148,8 +148,8 @@ fn misfit<'a>(
     (one.registration.url != hooks::planned(input, one.target, wanted)).then_some(SubscriptionDiff::Address)
 }
 
-/// Asks about ids that send deliveries with our signature and are not in the ledger.
-fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
+/// Reads ids that send deliveries with our signature and are not in the ledger.
+fn identify_unknown_ids(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
     let SubscriptionInput { ledger, memory, now, .. } = input;
     let acknowledged = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
     let delivering = ledger.heard.values().flat_map(|heartbeat| &heartbeat.webhooks);
@@ -164,9 +164,9 @@ fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
         let target = Target::Accounting(resource);
         let is_taken = plan.steps.iter().any(|step| {
             let is_one = matches!(step.call, ProviderCall::Identify { .. });
-            step.call.target() == Some(target) && (is_one || !step.call.only_asks())
+            step.call.target() == Some(target) && (is_one || !step.call.is_read_only())
         });
-        let waits = memory.retries.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
+        let waits = memory.retries.unknown_ids.get(id).map_or(i64::MIN, |tries| tries.not_before);
         if waits > *now {
             plan.again(waits);
         } else if !is_taken {
@@ -176,9 +176,9 @@ fn strangers(input: &SubscriptionInput<'_>, plan: &mut SubscriptionPlan) {
     }
 }
 
-/// Whether the backoff of a target's questions is over.
-fn may_ask(input: &SubscriptionInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
-    is_over(input, input.memory.retries.questions.get(&target), plan)
+/// Whether the backoff of a target's read calls is over.
+fn may_read(input: &SubscriptionInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+    is_over(input, input.memory.retries.reads.get(&target), plan)
 }
 
 /// Whether the backoff of a target's changes is over.
@@ -424,7 +424,7 @@ fn read(
         plan.again(at);
         return false;
     }
-    if !may_ask(input, one.target, plan) {
+    if !may_read(input, one.target, plan) {
         return false;
     }
     plan.step(ProviderCall::Read(Box::new(one.clone())), why);
@@ -449,7 +449,7 @@ fn needed<'a>(
         let at =
             asked.map_or(now, |asked| asked.saturating_add(spread(rules.intervals.names, resource.name())));
         if at <= now {
-            if may_ask(input, target, plan) {
+            if may_read(input, target, plan) {
                 plan.step(ProviderCall::Names(resource), "which events there are");
             }
             return;
@@ -543,7 +543,7 @@ fn ready(input: &SubscriptionInput<'_>, target: Target, wanted: &DesiredSubscrip
     if wanted.fingerprint == Fingerprint::of("") {
         return *now;
     }
-    let mut workers = input.receivers().peekable();
+    let mut workers = input.live_workers().peekable();
     if workers.peek().is_some() && workers.all(knows) {
         *now
     } else {

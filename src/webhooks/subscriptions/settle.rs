@@ -76,9 +76,9 @@ pub fn settle(
     }
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
     let tries = match (call, call.target()) {
-        (ProviderCall::Identify { id, .. }, _) => memory.retries.strangers.entry(id.clone()).or_default(),
+        (ProviderCall::Identify { id, .. }, _) => memory.retries.unknown_ids.entry(id.clone()).or_default(),
         // An answered read call says nothing about refused changes.
-        (_, Some(target)) if call.only_asks() => memory.retries.questions.entry(target).or_default(),
+        (_, Some(target)) if call.is_read_only() => memory.retries.reads.entry(target).or_default(),
         (_, Some(target)) => memory.retries.changes.entry(target).or_default(),
         (_, None) => &mut memory.retries.list,
     };
@@ -330,7 +330,7 @@ fn identified(
             return;
         }
         Some(known) => known.clone(),
-        None => stranger(connector, target, nonce, application, now),
+        None => adopted(connector, target, nonce, application, now),
     };
     one.id = Some(id.to_owned());
     take_over(&mut one, seen, acknowledged);
@@ -342,7 +342,7 @@ fn identified(
 }
 
 /// A subscription of ours that the ledger does not have. Its secret is unknown, so another one will replace it.
-pub(super) fn stranger(
+pub(super) fn adopted(
     connector: &str,
     target: Target,
     nonce: Nonce,

@@ -158,7 +158,7 @@ impl<'a> DryRunState<'a> {
                 for change in &step.before {
                     self.ledger.apply(change);
                 }
-                if !step.call.only_asks() {
+                if !step.call.is_read_only() {
                     run.steps.push(planned(&step.call, step.why));
                 }
                 let outcome = answers.of(&step.call, &self.ledger).await?;
@@ -216,7 +216,7 @@ struct DryRunProvider<'a> {
 
 impl DryRunProvider<'_> {
     async fn of(&mut self, call: &ProviderCall, scratch: &SubscriptionState) -> Result<CallOutcome, Failure> {
-        if !call.only_asks() {
+        if !call.is_read_only() {
             return Ok(assumed(call));
         }
         if let ProviderCall::Read(one) = call

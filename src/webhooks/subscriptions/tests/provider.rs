@@ -106,7 +106,7 @@ impl Provider {
     }
 
     pub(super) fn answer(&mut self, call: &ProviderCall, _now: i64) -> CallOutcome {
-        let fault = if call.only_asks() { None } else { self.faults.pop() };
+        let fault = if call.is_read_only() { None } else { self.faults.pop() };
         let failed = |acted, refused| CallOutcome::Failed { words: format!("{fault:?}"), acted, refused };
         match fault {
             None => self.act(call),
