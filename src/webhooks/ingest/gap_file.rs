@@ -38,8 +38,6 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Gaps, or losses without a connector, that may wait to be written. Above it the last of a kind becomes wider instead, so that the
 /// file has at most one more for each connector and cause.
 const MAX_WAITING: usize = 1_000;
-/// A gap covers what the same cause does within this time, in microseconds.
-const COALESCE_MICROS: u64 = 60_000_000;
 
 /// Deliveries of a connector that may be missing, and the prefix whose state topic is to have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +79,7 @@ impl LastGap {
         let is_near = match gap.cause {
             // Each is known by the moment it was ordered.
             Cause::Stopped => self.opened_at == gap.opened_at,
-            _ => self.opened_at.abs_diff(gap.opened_at) < COALESCE_MICROS,
+            _ => self.opened_at.abs_diff(gap.opened_at) < model::Gap::COVERS_MICROS.unsigned_abs(),
         };
         is_near && self.from <= gap.from
     }
@@ -413,6 +411,17 @@ mod tests {
             (last.cause, last.from, last.opened_at),
             (Cause::Spool, minute(MAX_WAITING - 2), minute(3 * MAX_WAITING + 2))
         );
+    }
+
+    #[test]
+    fn a_gap_covers_further_losses_for_a_minute() {
+        let directory = tempfile::tempdir().unwrap();
+        let gaps = gaps(directory.path());
+        let opens = |at| gaps.add("hooks", "acme", Cause::Oversized, at, "9 bytes", at);
+
+        let opened = [0, 59_999_999, 60_000_000].map(opens);
+
+        assert_eq!(opened, [true, false, true]);
     }
 
     #[tokio::test]

@@ -138,12 +138,11 @@ fn over(input: &SubscriptionInput<'_>, gap: &Gap) -> Option<i64> {
     let SubscriptionInput { ledger, now, wanted, .. } = input;
     match gap.cause {
         // What is lost is lost once.
-        GapCause::Spool
-        | GapCause::Oversized
-        | GapCause::Silence
-        | GapCause::Retention
-        | GapCause::Floor
-        | GapCause::Unreadable => Some(gap.opened_at),
+        GapCause::Silence | GapCause::Retention | GapCause::Floor | GapCause::Unreadable => {
+            Some(gap.opened_at)
+        }
+        // Until then the worker opens no other gap of this cause.
+        GapCause::Spool | GapCause::Oversized => Some(gap.opened_at.saturating_add(Gap::COVERS_MICROS)),
         // The task runs again, unless the stop has not reached it yet.
         GapCause::Stopped => (gap.opened_at < input.began).then_some(*now),
         GapCause::Disabled | GapCause::Lost | GapCause::Awaiting | GapCause::Moved | GapCause::Secret => {

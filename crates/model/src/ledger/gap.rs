@@ -97,6 +97,10 @@ impl GapState {
 }
 
 impl Gap {
+    /// How long after its opening a `spool` or `oversized` gap covers further losses of its cause, in microseconds: the worker opens no
+    /// other gap for them, so the gap cannot end earlier.
+    pub const COVERS_MICROS: i64 = 60_000_000;
+
     /// Its key in the state topic.
     #[must_use]
     pub fn key(&self) -> Key {

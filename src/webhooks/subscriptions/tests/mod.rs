@@ -77,16 +77,16 @@ enum End {
 }
 
 impl Scene {
-    /// Deliveries were stopped then, and the gap of it is open.
-    fn stopped_since(&mut self, from: i64) -> String {
+    /// A worker has opened a gap of all targets then.
+    fn opened_by_worker(&mut self, cause: GapCause, from: i64) -> String {
         let gap = Gap {
             connector: "hooks".into(),
-            cause: GapCause::Stopped,
+            cause,
             target: None,
             company: None,
             from,
             to: None,
-            detail: "stopped".into(),
+            detail: cause.name().into(),
             opened_at: from,
             worker: "worker:2".into(),
             state: GapState::Open,

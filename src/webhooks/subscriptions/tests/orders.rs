@@ -1,15 +1,32 @@
-//! What people order, and what streams begin and end with.
+//! What people order, what streams begin and end with, and when gaps that workers open are over.
 
 use super::{transitions::settled, *};
 
 #[test]
 fn a_stop_that_was_ordered_after_the_task_began_is_not_over() {
     let mut scene = settled(&[CUSTOMERS]);
-    let gap = scene.stopped_since(scene.now);
+    let gap = scene.opened_by_worker(GapCause::Stopped, scene.now);
 
     scene.round(None);
 
     assert_eq!(scene.ledger.gaps[&gap].to, None);
+}
+
+#[test]
+fn a_gap_ends_after_the_reports_that_were_merged_into_it() {
+    for cause in [GapCause::Oversized, GapCause::Spool] {
+        let mut scene = settled(&[CUSTOMERS]);
+        let opened = scene.now;
+        let gap = scene.opened_by_worker(cause, opened);
+
+        scene.round(None);
+
+        // The worker merges what it finds within a minute; the margin is shorter.
+        let last_merged = opened + 60 * SECOND - 1;
+        assert!(scene.rules.margin < 60 * SECOND);
+        assert!(scene.ledger.gaps[&gap].to.is_some_and(|to| to > last_merged), "{:?}", scene.ledger.gaps);
+        assert!(scene.ledger.repairs[&gap].to > last_merged, "{:?}", scene.ledger.repairs);
+    }
 }
 
 #[test]

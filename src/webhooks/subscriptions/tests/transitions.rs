@@ -481,7 +481,7 @@ fn a_silence_is_a_gap_only_if_it_is_implausibly_long() {
 #[test]
 fn a_stop_ends_with_a_later_task_and_requests_a_repair() {
     let mut scene = settled(&[CUSTOMERS]);
-    let gap = scene.stopped_since(5);
+    let gap = scene.opened_by_worker(GapCause::Stopped, 5);
 
     scene.round(None);
 
