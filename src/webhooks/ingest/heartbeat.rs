@@ -3,7 +3,7 @@
 //! - At once when a connector is received or its secrets change: the reconciler uses a new secret once every worker reports it.
 //! - At [`Advertised::every`](crate::webhooks::receiver_table::Advertised) after deliveries, and at [`HEARTBEAT_INTERVAL`] in any case: a
 //!   worker without a heartbeat no longer counts as one that receives.
-//! - None for a stopped connector: it takes no deliveries.
+//! - None for a stopped connector, and none on a worker without `webhook.listeners`, which only drains its spool: they take no deliveries.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -41,14 +41,16 @@ struct SentHeartbeat {
 pub(super) struct Heartbeat {
     pub(super) worker: Arc<str>,
     pub(super) delivery_stats: DeliveryStats,
+    /// Whether this worker has listeners.
+    receives: bool,
     sent: BTreeMap<String, SentHeartbeat>,
     /// Since when each connector is received here.
     since: BTreeMap<String, i64>,
 }
 
 impl Heartbeat {
-    pub(super) fn new(worker: Arc<str>, delivery_stats: DeliveryStats) -> Self {
-        Self { worker, delivery_stats, sent: BTreeMap::new(), since: BTreeMap::new() }
+    pub(super) fn new(worker: Arc<str>, delivery_stats: DeliveryStats, receives: bool) -> Self {
+        Self { worker, delivery_stats, receives, sent: BTreeMap::new(), since: BTreeMap::new() }
     }
 
     /// The heartbeats that are due now, and when to ask again.
@@ -57,8 +59,8 @@ impl Heartbeat {
         receivers: &[Arc<Receiver>],
         now: Instant,
     ) -> (Vec<DueHeartbeat>, Option<Instant>) {
-        let taking: Vec<&Arc<Receiver>> =
-            receivers.iter().filter(|receiver| receiver.state != ReceiverState::Stopped).collect();
+        let takes = |receiver: &&Arc<Receiver>| self.receives && receiver.state != ReceiverState::Stopped;
+        let taking: Vec<&Arc<Receiver>> = receivers.iter().filter(takes).collect();
         let is_received = |name: &str| taking.iter().any(|receiver| &*receiver.connector == name);
         self.delivery_stats.retain(is_received);
         self.sent.retain(|name, _| is_received(name));
@@ -151,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn new_secrets_are_sent_at_once_and_deliveries_at_an_interval() {
-        let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default());
+        let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default(), true);
         let (first, second) = ("0123456789abcdef-first", "0123456789abcdef-second");
         let receivers = [receiver(first, ReceiverState::Running)];
         let now = Instant::now();
@@ -184,8 +186,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_worker_without_listeners_sends_no_heartbeat() {
+        let receivers = [receiver("0123456789abcdef-first", ReceiverState::Running)];
+        let sends = |receives| {
+            let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default(), receives);
+            send_due(&mut heartbeat, &receivers, Instant::now()).len()
+        };
+
+        assert_eq!((sends(true), sends(false)), (1, 0));
+    }
+
+    #[tokio::test]
     async fn a_stopped_connector_has_no_heartbeat() {
-        let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default());
+        let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default(), true);
         let secret = "0123456789abcdef-first";
         let now = Instant::now();
 

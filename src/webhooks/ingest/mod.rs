@@ -17,7 +17,7 @@
 //! | `health.rs` | what `/health` says |
 //!
 //! - Every worker with `webhook.listeners` receives for every `WebhookSource`, whichever worker runs its task. One without listeners
-//!   serves none, and publishes what its spool holds.
+//!   serves none, sends no heartbeat, and publishes what its spool holds: it does not count as a worker that knows the secrets.
 //! - The listeners open before Kafka is reachable, with the receivers of the last run; the config topic replaces them, and every
 //!   change of it applies within a moment. References in configurations are resolved again at an interval.
 //! - RUNNING is received and published, PAUSED received and kept in the spool, STOPPED answered 503. A deleted connector is not received

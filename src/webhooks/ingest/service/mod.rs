@@ -209,7 +209,7 @@ impl Ingest {
             receivers,
             worker: Arc::clone(worker_id),
         };
-        let heartbeat = Heartbeat::new(Arc::clone(worker_id), delivery_stats);
+        let heartbeat = Heartbeat::new(Arc::clone(worker_id), delivery_stats, receives);
         let channels = NoteChannels {
             acknowledged: acknowledged_receiver,
             oversized: oversized_receiver,
