@@ -172,7 +172,7 @@ fn not_received(fault: &str) -> Failure {
     Failure { remedy: Some(remedy.to_owned()), ..Failure::passing("NotReceived", message) }
 }
 
-/// Returns when the faults change; never on a worker that receives nothing.
+/// Returns when the faults change; never on a worker without ingest, which has neither listeners nor a spool.
 async fn changed(faults: &mut watch::Receiver<ReceiverFaults>) {
     if faults.changed().await.is_err() {
         std::future::pending::<()>().await;
