@@ -1,4 +1,4 @@
-//! `RecordSource`: fetches the full record behind each event, and replays lists.
+//! `RecordSource`: reads the record of each event by id, and reads whole lists in runs.
 //!
 //! This module defines the settings of the connector class, validates them, and divides the connector into tasks; [`task`] runs one.
 //! Task `i` of `n` has the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its shards, each task

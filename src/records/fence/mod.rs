@@ -17,7 +17,7 @@
 //! Invariants:
 //! - Entries and position change in one commit of the database, and commits are made in call order. After a crash a fence may lag,
 //!   but its position never covers entries that it lacks. Nothing is synced to disk.
-//! - Only a [restored](ShardFence::restore) fence moves its position, because before that, earlier entries may be missing.
+//! - [`ShardFence::put`] moves the position only after [`ShardFence::restore`]: before that, earlier entries may be missing.
 //! - A position is valid only for the log from which it was read. The first owner of a partition writes a *birth*, once and before any
 //!   other record. If a log does not begin with the birth that the fence remembers, the topic was recreated, even if offsets fit.
 //! - Prefixes and shards are separate, and each shard has one fence at a time.

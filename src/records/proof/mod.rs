@@ -1,15 +1,15 @@
 //! The reading of one list in one run: which page to request next, and what is proved at the end. No I/O.
 //!
 //! ```text
-//!             ┌──────────────────── void: the next pass ◀────────────────────┐
-//!             ▼                                                              │
-//! page 1 ─ full ─▶ pages 2, 3, … until no rows follow ─▶ counted ────────────┴─▶ proved by a later pass: counting
+//! page 1 ─ full ─▶ pages 2, 3, … until no rows follow ─▶ counted ─▶ next pass ─▶ its pages complete the count ─▶ proved: counting
 //!    │
 //!    └─ short, r rows ─▶ page 2 of size r ─┬─ empty ─┬─ a longer page is known ──────────────────▶ proved: single
-//!                                          │         └─ page 1 again ─┬─ unchanged ──────────────▶ proved: single
-//!                                          │                          └─ changed ────────────────▶ void
+//!                                          │         └─ page 1 again ─┬─ same ids ───────────────▶ proved: single
+//!                                          │                          └─ other ids ──────────────▶ void
 //!                                          └─ rows ──┬─ the first time ──────────────────────────▶ void
 //!                                                    └─ again: r rows is the limit ──────────────▶ this pass with size r
+//!
+//! void, also after an unusable page: the pass is not counted, and the next pass begins
 //!
 //! incremental run:
 //! page 1 without the filter ─┬─ full ─▶ page 1 with it, … ─▶ counted ─┬─ the filter passed its check ─▶ read, not certified

@@ -101,8 +101,8 @@ use provider::api::{Page, PageWalk, Pagination, ReadTimes, Total, WalkStep};
 
 use super::page::{Row, Seen};
 
-/// Longest time from a version to the listing of its record, plus the difference between clocks of the provider; microseconds. Used
-/// if an answer has a `Date`.
+/// Longest time from a version to the listing of its record, plus the difference between the provider's own clocks; microseconds.
+/// Subtracted from the start of the cut, whether the answer has a `Date` or not.
 const MARGIN: i64 = 5_000_000;
 /// `Date` has no fractions of a second; microseconds.
 const DATE_RESOLUTION: i64 = 1_000_000;

@@ -30,7 +30,7 @@ pub enum Outcome {
     Parked,
     /// Its company is not in the list of companies.
     Foreign,
-    /// Its record could not be read within the horizon.
+    /// No read brought its record up to date within the horizon, or its company used up its parking space.
     Unreadable,
     /// The event or its record is unusable.
     DeadLettered,
@@ -272,7 +272,8 @@ fn is_large(change: &Change) -> bool {
     matches!(change, Change::Publish { .. } | Change::Tombstone { .. } | Change::Park(_))
 }
 
-/// One atomic commit.
+/// The writes of one transaction. If Kafka rejects a record, the batch is split and is no longer atomic; see [`offsets`](Self::offsets)
+/// and [`first`](Self::first).
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     /// Writes by record or event.

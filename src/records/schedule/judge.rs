@@ -26,7 +26,7 @@ pub(super) enum ReadVerdict {
     Settled(Outcome),
     /// Read again, for this reason.
     Again(ParkCause, String),
-    /// The answer and the events are below the published version: the provider may have gone back.
+    /// The answer and the events are below the published version: a version regression is suspected.
     Below,
     /// The provider answers for the first time that the record is gone.
     Gone,
@@ -43,7 +43,7 @@ pub(super) enum ReadVerdict {
 }
 
 /// The outcome of an event that reports nothing newer than the fence; `None` if a read is needed. A stale event may be the first
-/// sign that the provider went back.
+/// sign of a version regression.
 pub(super) fn known(stored: &Stamp, floor: Option<&SequenceVersion>, is_delete: bool) -> Option<Outcome> {
     let (Some(version), Some(floor)) = (stored.version.number(), floor) else { return None };
     let has_version = matches!(stored.version, Version::Sequence(_));

@@ -20,7 +20,7 @@
 //! | `judge.rs` | what the answer to a read means |
 //! | `scheduler/after_read.rs` | acts on it: publish, retry, park, give up; builds batches, and continues after their commit |
 //! | `parked.rs` | a parked record as it is stored |
-//! | `batch.rs` | the entries of one transaction |
+//! | `batch.rs` | what a batch writes |
 //!
 //! Each shard has one [`Scheduler`]. Its only inputs are
 //!
@@ -45,8 +45,9 @@
 //! - A tombstone requires a delete event and two API answers, [`Rules::tombstone_confirm`] apart, that the record is gone.
 //!
 //! On failure:
-//! - Failures of one record or company are retried, then parked; at the horizon the event becomes a dead letter with a gap. A row is
-//!   retried ever less often instead, and at the horizon it becomes a dead letter without a gap.
+//! - Failures of one record or company are retried, then parked; at the horizon the event becomes a dead letter with a gap, and so does
+//!   an event whose company has used up its parking space. A row is retried ever less often instead, and at the horizon it becomes a
+//!   dead letter without a gap.
 //! - Failures of the whole provider or grant pause all reads of the shard and give up nothing.
 //! - Failures that need an operator are returned by [`Scheduler::read`] as [`Blocked`].
 
@@ -173,7 +174,7 @@ pub struct Rules {
     pub horizon: i64,
     /// Minimum time between the two answers that confirm a deletion.
     pub tombstone_confirm: i64,
-    /// How long reads must stay below the fence before the provider counts as restored to an older state.
+    /// How long reads must stay below the fence before a version regression is confirmed.
     pub epoch_confirm: i64,
     /// Minimum time between two reads of a record that only check for a version regression.
     pub look_back: i64,

@@ -30,7 +30,7 @@ pub enum ParkCause {
     Braked,
     /// Reads show an older version than the published one.
     Below,
-    /// Too many other records of its company are to be read first.
+    /// It waits for its turn, or for the second read of a record without a version.
     Busy,
     /// An earlier version of Tributary parked the record for a row of a list. Rows are no longer parked.
     Listed,

@@ -82,7 +82,7 @@ pub(super) struct Want {
     pub(super) since: i64,
     /// Timestamp of the first event; `None` where only lists ask for the record.
     pub(super) first_at: Option<i64>,
-    /// Read only to detect that the provider went back to an older version.
+    /// Read only to check for a version regression.
     pub(super) looks_back: bool,
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    /// Drops the suspicion that the provider went back.
+    /// Drops the suspicion of a version regression.
     pub(super) fn not_below(&mut self) {
         (self.below_since, self.below_reads) = (None, 0);
     }

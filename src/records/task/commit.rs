@@ -116,7 +116,10 @@ impl Commit {
             Backoff::new(COMMIT_RETRY_BACKOFF, u64::from(murmur2(self.shard.to_string().as_bytes())));
         while let Some(mut batch) = parts.pop_front() {
             if self.shared.task.cancel.is_cancelled() && !backoff.is_fresh() {
-                return Err(Failure::passing("Stopped", "the shard was released before its batch began"));
+                return Err(Failure::passing(
+                    "Stopped",
+                    "the task was canceled while a batch was being retried",
+                ));
             }
             let id = String::from_utf8_lossy(&write_id()).into_owned();
             let encoded = self.shared.encode(

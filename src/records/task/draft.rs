@@ -1,7 +1,8 @@
-//! A batch while it is built: the one place where each candidate is compared with the published version before it is written.
+//! A batch while it is built. `new`, `add_row`, `add_record`, `add_looked` and `add_found` (the last four in `lists/`) compare candidates
+//! with [`Draft::stored`] before [`Draft::write`].
 //!
 //! A version that the batch already writes takes precedence over the fence entry. So entries of the scheduler and rows of lists may
-//! arrive in any order: the versions of a record only rise, within a batch and from one batch to the next.
+//! arrive in any order: within an epoch the version of a record never falls, within a batch and from one batch to the next.
 
 use std::collections::HashMap;
 
@@ -27,10 +28,10 @@ impl<'a> Draft<'a> {
     /// Starts with the entries of the scheduler, and compares each again: since its decision, a list or an earlier entry of this batch
     /// may have written the record. Two subjects share a key if a tenant and a company have the same id. Writes that are no longer
     /// newer are dropped, and so is an older version under a new epoch if `is_shown` says that a list shows the published version.
-    /// Also returns the fence keys of the records that go back to an older version.
+    /// Also returns the fence keys of the records with a version regression.
     ///
     /// # Errors
-    /// The store failed.
+    /// The local fence database failed.
     pub(super) fn new(
         mut batch: Batch,
         fence: &'a Stored<'a>,
@@ -61,7 +62,7 @@ impl<'a> Draft<'a> {
     /// The fence entry of a key as it will be after this batch.
     ///
     /// # Errors
-    /// The store failed.
+    /// The local fence database failed.
     pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, Failure> {
         match self.written.get(key) {
             Some(stamp) => Ok(Some(stamp.clone())),

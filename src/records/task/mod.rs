@@ -1,4 +1,4 @@
-//! A task of a `RecordSource`: the shards it owns, what they read, and the one transaction in which all of it becomes visible.
+//! A task of a `RecordSource`: the shards it owns, what they read, and the transactions that publish it, one per batch of a shard.
 //!
 //! ```text
 //! event topics                                        state topic: runs
@@ -16,16 +16,17 @@
 //! │                           commit.rs ─▶ state.rs                               │
 //! └───────────────────────────────┬───────────────────────────────────────────────┘
 //!                                 ▼
-//! one transaction: values, fences, dead letters, parked events, page marks, certificates, offsets, batch id
+//! one transaction per batch: values, fences, dead letters, parked events, page marks, certificates, offsets, batch id
 //!
-//! shared by all shards: request slots, page slots, lists/pages.rs, directory.rs, not_found.rs
+//! shared by all shards: request slots, page slots, lists/pages.rs, lists/spanning.rs, directory.rs, not_found.rs
 //! ```
 //!
 //! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same in every topic of the prefix.
 //!
-//! - Only the last owner of a shard's transactional id can write to the shard: the broker fences every earlier one.
-//! - Everything a shard knows can be read from Kafka: after it has taken over the id, it reads offsets, fences and state to their end. The
-//!   store on this disk caches the fences.
+//! - Only the last owner of a shard's transactional id can write to the shard: the broker rejects writes of every earlier one (producer
+//!   epoch).
+//! - `taking.rs` takes a shard over: transactional id, offsets, state, fences. Everything a shard knows can be read from Kafka; the
+//!   database on this disk only caches the fences.
 //! - Answers that are not committed are lost with the task instance; the next one reads their events and pages again.
 //! - A paused task releases all its shards.
 //!
@@ -34,7 +35,8 @@
 //!
 //! # One event, from its topic to its commit
 //!
-//! 25 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
+//! 25 stops: each file of `records`, and each crate or other module, counts once. `base` (metrics, backoff) is left out. Files without a
+//! folder are in `task/`.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -45,16 +47,16 @@
 //! | 5 | `shard.rs` | looks up the fence entry, and passes both to the scheduler |
 //! | 6–8 | `fence/shard/mod.rs`, `fence/record.rs`, `fence/cache.rs` | read the newest published version of the key |
 //! | 9 | `src/store` | the database on this disk |
-//! | 10 | `schedule/scheduler/mod.rs` | joins it with other events of its record, or makes the record due |
-//! | 11 | `schedule/offsets.rs` | opens its offset |
+//! | 10 | `schedule/offsets.rs` | opens its offset |
+//! | 11 | `schedule/scheduler/mod.rs` | joins it with other events of its record, or makes the record due |
 //! | 12 | `schedule/pending.rs` | holds what the record waits for |
 //! | 13 | `schedule/queue.rs` | gives its company a turn |
 //! | 14 | `directory.rs` | says whether the company exists |
 //! | 15 | crate `provider` | reads the record by id |
 //! | 16 | `mod.rs` | notes that the provider answered |
-//! | 17 | `schedule/scheduler/after_read.rs` | acts on the answer: publish, retry, park, give up; takes the entry into a batch, with the offset that it settles |
-//! | 18 | `schedule/judge.rs` | says what the answer means |
-//! | 19 | crate `model` | parses the record and compares its version |
+//! | 17 | `schedule/judge.rs` | says what the answer means |
+//! | 18 | crate `model` | parses the record and compares its version |
+//! | 19 | `schedule/scheduler/after_read.rs` | acts on the answer: publish, retry, park, give up; takes the entry into a batch, with the offset that it settles |
 //! | 20 | `schedule/batch.rs` | the entry to write |
 //! | 21 | `draft.rs` | compares it with the fence once more |
 //! | 22 | `commit.rs` | turns the batch into records, fence entries by `fence/record.rs`; writes it, and retries it |
@@ -62,12 +64,12 @@
 //! | 24 | `src/plugin` | the offset as a record of the offset topic |
 //! | 25 | `src/publish` | encodes values, and sends the transaction |
 //!
-//! After the commit it goes back through 6 to 9 (store the fence entries) and 17 (continue with records that need another read). A
-//! delete passes `not_found.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
+//! After the commit it passes 6 to 9 again (store the fence entries) and 19 (continue with records that need another read). A delete
+//! passes `not_found.rs` between 15 and 16; a parked event passes `schedule/parked.rs` at 20.
 //!
 //! # One page, from its run to the certificate of its list
 //!
-//! 31 stops, counted alike. Files without a folder are in `lists/`.
+//! 31 stops, counted alike. Files without a folder, and `job/` and `comparing/`, are in `task/lists/`.
 //!
 //! | # | file | does |
 //! |---|---|---|
@@ -76,7 +78,7 @@
 //! | 3 | `task/shard.rs` | wakes the lists, and commits their parts with its batches |
 //! | 4 | `planning.rs` | starts the run in this shard, and plans its lists company by company |
 //! | 5 | `task/directory.rs` | which companies there are |
-//! | 6 | `asking.rs` | starts the list, and requests its pages and missing records |
+//! | 6 | `asking.rs` | starts the list, and requests its pages, and known records that they do not show |
 //! | 7 | `job/mod.rs` | the list, and its next page |
 //! | 8 | `proof/mod.rs` | which page the proof needs |
 //! | 9 | `pages.rs` | fetches it |
@@ -97,10 +99,10 @@
 //! | 27 | `src/publish` | encodes values and certificates, and sends the transaction |
 //! | 28 | crate `kafka` | commits it |
 //! | 29 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
-//! | 30 | `job/end.rs` | what reads by id of these say, and the certificate |
+//! | 30 | `job/end.rs` | counts what reads by id of these return; the certificate |
 //! | 31 | `proof/verdict.rs` | what was proved |
 //!
-//! A thin row adds an event's stops 10 and 12 to 21. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
+//! A thin row adds an event's stops 11 to 21. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
 //! samples. A page of a list that spans companies passes `spanning.rs` before 17. `waiting.rs` only reports.
 
 mod reader;

@@ -1,12 +1,12 @@
 //! Whether a 404 or 410 answer to a read after a delete event comes from the API, or from a gateway that does not know the path.
 //!
-//! If the path has returned a record since the worker started, the API serves it, and its 404 counts as the API's, whatever the body.
-//! Otherwise, and if the body is the gateway's, these checks read
+//! If the path has returned a record since the worker started, its 404 counts as the API's. If the body is the gateway's, that record must
+//! be recent (`enrich.retry.backoff.max.ms`), because a gateway may lose a path that it knew. Otherwise these checks read
 //!
 //! - other records of the same resource: the one that any shard read last, and some that the shard's fence knows. If one of them is
 //!   returned, the path is served now.
-//! - an id that cannot exist. A gateway that does not know the path answers the same to every id. If the answer differs, the API made
-//!   it. The record is then read once more, so that both answers are from the same time.
+//! - an id that cannot exist, unless the body is the gateway's. A gateway that does not know the path answers the same to every id. If
+//!   the answer differs, the API made it. The record is then read once more, so that both answers are from the same time.
 //!
 //! If neither decides, the error stays as it is, and a warning is logged from time to time. The API's answer alone deletes nothing:
 //! see [`schedule`](crate::records::schedule).

@@ -5,8 +5,9 @@
 //!          ▲ due ◀──────────────────────────────────┘            one at a time; later entries join the next
 //! ```
 //!
-//! - A transaction costs the same for one record as for many. So while reads are in flight, a transaction begins at most every
-//!   `enrich.commit.interval.ms`. Without reads in flight it begins at once.
+//! - A transaction costs the same for one record as for many. So while reads are in flight, a small batch waits for their results,
+//!   until `enrich.commit.interval.ms` after the last batch began. A full batch, one with parts of lists, or one without reads in
+//!   flight begins at once.
 //! - A shard keeps its share of the task's slots from read to read, unless another shard that has no read in flight waits for a slot.
 //! - After the commit of a batch, its fence entries are stored on this disk. Reads continue meanwhile; the next batch begins
 //!   afterwards.
@@ -495,13 +496,13 @@ impl Shard {
             task.uses_topic(&self.shared.output.preparer.topic_name(topic));
         }
         let fence = &self.fence;
-        // The next event of the record reports a failed store.
+        // The next event of the record reports a failure of the local fence database.
         let stored = |subject: &Subject| fence.get(&subject.fence_key()).ok().flatten();
         self.scheduler.committed(&refused, &stored, at);
         self.lists.committed(&mut self.scheduler, &stored, written.held.is_empty(), at);
     }
 
-    /// Logs an error if records go back to an older version under the next epoch.
+    /// Logs an error if records with a version regression are published under the next epoch.
     fn report_epochs(&self, fences: &[(Key, Stamp)]) {
         let is_raised = |(key, stamp): &&(Key, Stamp)| {
             let before = || self.fence.get(key).ok().flatten();

@@ -11,7 +11,7 @@
 //! | the same with 0 for `n` | [`Counts`]: results of its rows |
 //! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this company |
 //! | `over/{shard}/{run}/{asked at}/{list}`, for one company `…/{list}/{company}` | the list has ended, its run has not |
-//! | `void/{shard}/…`, as `over` | the provider went back in one of its records: nothing is proved of it in its run |
+//! | `void/{shard}/…`, as `over` | a record of this list had a version regression: the list cannot be certified in this run |
 //! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: up to where known records were read again |
 //! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] |
 //!
@@ -139,7 +139,7 @@ impl Collection {
         self.key(OVER, shard, None)
     }
 
-    /// The key of the mark that nothing is proved of it, which is written with what the provider went back to, or before.
+    /// Key of the mark that the list cannot be certified, committed with the version regression or before.
     pub(super) fn void(&self, shard: i32) -> Key {
         self.key(VOID, shard, None)
     }
@@ -235,7 +235,7 @@ pub(super) struct ListState {
     pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
     /// Lists that have ended.
     pub(super) over: HashSet<Collection>,
-    /// Lists of which nothing is proved.
+    /// Lists that cannot be certified in their run, because of a version regression.
     pub(super) void: HashSet<Collection>,
     /// Up to where known records were read again.
     pub(super) cursors: BTreeMap<Again, Cursor>,

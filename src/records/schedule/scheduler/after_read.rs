@@ -40,7 +40,7 @@ impl Scheduler {
         self.queue.ended(&subject.company, now);
         let Some(record) = self.records.get_mut(subject) else { return Ok(()) };
         if row.is_some_and(|row| record.is_contradicted(row, stored)) {
-            // A list row shows the published version, so the provider did not go back.
+            // A list row shows the published version, so there is no version regression.
             record.doubt.not_below();
         }
         let is_found = reading.is_ok();
@@ -155,7 +155,7 @@ impl Scheduler {
         }
     }
 
-    /// Handles an answer that is below the published version like the events: the provider may have gone back.
+    /// Handles an answer that is below the published version like the events: a version regression is suspected.
     fn suspect(&mut self, subject: &Subject, now: i64) {
         let due = now.saturating_add((self.rules.epoch_confirm / 4).max(1));
         let Some(record) = self.records.get_mut(subject) else { return };

@@ -191,8 +191,8 @@ impl Scheduler {
         self.wait_until(&subject, due);
     }
 
-    /// Requests a read by id, because a row of a list shows a newer version than the published one. The request is not durable: its
-    /// page is not marked as read until it is settled, so the next owner reads that page again.
+    /// Requests a read by id for a list: a row shows a newer version, or a record without a version has other content. The request is not
+    /// durable: its page is not marked as read until it is settled, so the next owner reads that page again.
     pub fn request(&mut self, wanted: Wanted, event: Event, stored: Option<&Stamp>, now: i64) {
         self.take_wanted(wanted, event, None, stored, now);
     }

@@ -1,4 +1,4 @@
-//! Confirming that the provider went back to older versions.
+//! Confirming version regressions.
 
 use super::*;
 

@@ -141,7 +141,7 @@ impl Lists {
         self.jobs.iter().filter(|(_, job)| is_one(job)).map(|(number, _)| *number).take(part).collect()
     }
 
-    /// Continues with the next part of known records, or ends the list, once all missing records are read.
+    /// Continues with the next part of known records, or ends the list, once all records to read by id are read.
     fn continue_or_end(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let is_read = matches!(&job.stage, Stage::Missing(missing) if missing.is_over());

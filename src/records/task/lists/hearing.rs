@@ -50,7 +50,7 @@ impl Lists {
     /// Takes the result of a request.
     ///
     /// # Errors
-    /// The store failed.
+    /// The local fence database failed.
     pub(in crate::records::task) fn got(&mut self, got: Got, now: i64) -> Result<(), Failure> {
         match got {
             Got::Page(number, _, Ok(Came { page, thin })) => {
@@ -124,7 +124,7 @@ impl Lists {
         self.take_page(number, fetched, shown);
     }
 
-    /// Voids a list because the provider went back in a record of a follower. The mark is kept here too: the follower may end first and
+    /// Voids a list because of a version regression in a record of a follower. The mark is kept here too: the follower may end first and
     /// remove its own.
     fn follow_void(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };

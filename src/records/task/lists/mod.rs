@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Orders ─▶ planning.rs ─▶ Active: one run ─▶ asking.rs ─▶ Job: one list ─┬─▶ pages.rs: its next page ───────┐
-//!                              ▲                                          └─▶ missing records, read by id ───┤
+//!                              ▲                                          └─▶ known records, read by id ─────┤
 //!                              │                                                                             ▼
 //!                              │ progress                                                    Got ─▶ hearing.rs ─▶ Part
 //!                              │                                                                                   │
@@ -36,9 +36,10 @@
 //!   never become tombstones for that reason.
 //!
 //! On failure of one page, it is requested 8 times, then its pass is void, and after the last pass the list ends uncertified with the
-//! reason. If the first page fails finally, the list ends after 2 attempts; a rate limit is waited for without a limit of attempts. Other
-//! lists continue. A failure of the accounting login or API pauses all lists of the shard, payroll too; a failure of payroll pauses only
-//! that list. Only a failed store stops the task.
+//! reason. If the first page answers 401, 403, 404 or 410, the list ends after 2 attempts; any other failure of it that no retry can
+//! resolve voids the pass after 2 attempts. A rate limit is waited for without a limit of attempts. Other lists continue. A retriable
+//! failure of the accounting login or API pauses all lists of the shard, payroll too; a retriable failure of payroll pauses only that
+//! list. Only a failure of the local fence database stops the task.
 //!
 //! # Limits
 //!
@@ -294,7 +295,7 @@ enum PartContent {
 /// The mark of a page that was read.
 #[derive(Debug)]
 struct PageMark {
-    /// Number of the page.
+    /// Its number in reading order, over all passes.
     number: u64,
     key: Key,
     value: Bytes,
@@ -348,8 +349,8 @@ impl Lists {
         }
     }
 
-    /// Whether a page that waits for its commit shows the published version of a record, or a newer one: then the provider did not go
-    /// back.
+    /// Whether a page that waits for its commit shows the published version of a record, or a newer one: then there is no version
+    /// regression.
     pub(super) fn shows(&self, subject: &Subject, stored: &Stamp) -> bool {
         let key = subject.key();
         let is_shown = |fetched: &Fetched| {
@@ -365,9 +366,9 @@ impl Lists {
         })
     }
 
-    /// Voids the lists that contain these fence keys, because the provider went back to older versions, as far as they are still read or
-    /// not fully marked. Returns the marks that say so: they are committed with the records, or before, so that the next owner of the shard
-    /// does not continue the proofs.
+    /// Voids the lists that contain these fence keys, because of version regressions, as far as they are still read or not fully marked.
+    /// Returns the marks that say so: they are committed with the records, or before, so that the next owner of the shard does not
+    /// continue the proofs.
     pub(super) fn went_back(&mut self, keys: &[Key], now: i64) -> Vec<(Key, Bytes)> {
         if keys.is_empty() {
             return Vec::new();

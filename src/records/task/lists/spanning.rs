@@ -20,7 +20,7 @@
 //!   While all followers wait for an operator, so does its run.
 //! - A change of the number of tasks changes which shards a task has. So a mark names that number, and a list with marks of another
 //!   number is read from its first page again. Shards for which the list is over keep their certificates and take no part.
-//! - If the provider goes back in a record of any shard of the task before the proof is passed on, nothing is proved for any of them. The
+//! - If a record of any shard of the task has a version regression before the proof is passed on, none of them can certify the list. The
 //!   leader keeps the mark of that too, because the follower may end first.
 //!
 //! Roles are dealt from the state when the task started: shards for which the list or its whole run was over take no part. All shards start
@@ -109,9 +109,9 @@ pub(in crate::records::task) struct FollowerReport {
     ready: u64,
     /// Reads that they requested have ended too, and the counts of all are committed.
     settled: u64,
-    /// The provider went back in a record of this shard.
+    /// A record of this shard had a version regression.
     is_void: bool,
-    /// Too many records are missing: it waits for an operator.
+    /// Too many known records are on no page: it waits for an operator.
     is_braked: bool,
     is_over: bool,
 }
@@ -307,7 +307,7 @@ impl ListLeader {
         })
     }
 
-    /// Whether the provider went back in a record of a follower.
+    /// Whether a record of a follower had a version regression.
     pub(super) fn is_void(&self) -> bool {
         self.followers.values().any(|follower| follower.last.is_some_and(|report| report.is_void))
     }

@@ -32,7 +32,7 @@ impl Lists {
     /// Adds waiting parts to a batch: at least one, and then up to `room` bytes.
     ///
     /// # Errors
-    /// The store failed.
+    /// The local fence database failed.
     pub(in crate::records::task) fn add_to(
         &mut self,
         draft: &mut Draft<'_>,

@@ -111,7 +111,7 @@ impl Comparing {
     /// Drops suspects that no longer differ.
     fn look(&mut self, list: List, fence: &ShardFence, view: &View, now: i64) {
         self.suspects.retain(|key, suspect| {
-            // The next write reports a failed store.
+            // The next write reports a failure of the local fence database.
             let Ok(stored) = fence.get(&Key::fence(list.topic(), key)) else { return true };
             suspect.look(stored, view.get(key), now)
         });

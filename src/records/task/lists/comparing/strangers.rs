@@ -83,7 +83,7 @@ impl Lists {
                     }),
                     _ => true,
                 };
-                // The next write reports a failed store.
+                // The next write reports a failure of the local fence database.
                 let is_stranger = |key: &&str| !fence.knows(list.topic(), key).unwrap_or(true);
                 let strangers: Vec<&str> =
                     view.strangers().filter(|key| is_asked_for(key)).filter(is_stranger).collect();

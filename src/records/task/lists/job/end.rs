@@ -30,7 +30,7 @@ pub(in super::super) struct Missing {
     pub(in super::super) next: Option<String>,
 }
 
-/// Result of a read by id of a missing record.
+/// Result of a read by id of a known record.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Answer {
     /// The record exists.

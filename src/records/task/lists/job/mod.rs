@@ -35,7 +35,7 @@ use crate::records::{
 const TRIES: u32 = 8;
 /// Attempts to read a first page if its failure cannot be resolved by a retry.
 const REFUSED: u32 = 2;
-/// Reason of a list that is uncertified because records of it went back to older versions while it was read.
+/// Reason of a list that is uncertified because of a version regression while it was read.
 pub(super) const WENT_BACK: &str = "the provider went back to older versions while it was read";
 
 /// What to read: a list, or the known records of a resource.
@@ -68,7 +68,7 @@ pub(super) struct Job {
 pub(super) struct ListProof {
     /// `None` for known records, and in a follower until the leader has read the whole list.
     pub(super) reading: Option<Arc<Reading>>,
-    /// Since when nothing is proved, because the provider went back to older versions while it was read; microseconds since 1970.
+    /// Since when the list cannot be certified, because of a version regression while it was read; microseconds since 1970.
     pub(super) void_since: Option<i64>,
     /// Number of rows that the proof remembers, as counted for the task.
     pub(super) load: Load,
@@ -147,10 +147,10 @@ pub(super) enum Stage {
     Compare,
     /// The scan is running.
     Comparing,
-    /// Too many records are missing: the list waits for an operator since this time. The scan is repeated afterwards, so that waiting
-    /// lists hold no ids.
+    /// Too many known records are on no page: the list waits for an operator since this time. The scan is repeated afterwards, so that
+    /// waiting lists hold no ids.
     Braked(i64),
-    /// Missing records are read by id.
+    /// Known records that no page has shown are read by id.
     Missing(Missing),
     /// The end of the list waits for its commit.
     Ending,
@@ -365,7 +365,8 @@ impl Job {
         page.rows.iter().filter(is_shown).map(|row| row.key.clone()).collect()
     }
 
-    /// Whether a page was requested before the provider went back: its rows may be of the time before, so newer ones are read by id.
+    /// Whether a page was requested before the version regression: its rows may be from before it, so those that seem newer are read
+    /// by id.
     pub(super) fn is_outdated(&self, page: &Fetched) -> bool {
         self.proof.void_since.is_some_and(|since| page.seen.answer.sent <= since)
     }
@@ -394,16 +395,15 @@ impl Job {
         is_taken
     }
 
-    /// Notes that the provider went back in a record of the list. While pages are read, this voids the proof; the rest is still read, to
-    /// publish its rows. After the verdict the proof stands. But the next owner would read pages without a mark again, after the change.
-    /// Returns the list if a mark has to say that nothing is proved.
+    /// Notes a version regression in a record of the list. While pages are read, this voids the proof; the rest is still read, to publish
+    /// its rows. After the verdict the proof stands. But the next owner would read pages without a mark again, after the regression.
+    /// Returns the list if a mark has to say that it cannot be certified.
     pub(super) fn went_back(&mut self, now: i64) -> Option<Collection> {
         // A sample proves nothing.
         if self.proof.sample.is_some() {
             return None;
         }
         if !matches!(self.stage, Stage::Pages | Stage::Asking) {
-            // The verdict is reached here, but the next owner would read the pages without a mark again, after the change.
             return self.collection().filter(|_| !self.is_settled()).cloned();
         }
         // Times of pages may be ahead of this clock.
@@ -415,7 +415,7 @@ impl Job {
         self.collection().cloned()
     }
 
-    /// Moves on after a request: to the next page, or to the scan for missing records after the last one.
+    /// Moves on after a request: to the next page, or to the scan for known records that no page has shown.
     pub(super) fn advance(&mut self) {
         let is_over = match &self.proof.sample {
             Some(sample) => sample.is_over(),
