@@ -205,7 +205,7 @@ impl Entry {
     }
 
     /// Drops the suspicion of a version regression, and with it a publication under a new epoch.
-    pub fn not_below(&mut self) {
+    pub fn clear_regression(&mut self) {
         for change in &mut self.changes {
             if let Change::Park(parked) = change {
                 parked.below_since = None;
@@ -238,7 +238,7 @@ impl Entry {
 
     /// Whether it publishes an older version under a new epoch.
     #[must_use]
-    pub fn goes_back(&self) -> bool {
+    pub fn raises_epoch(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Publish { over: Some(_), .. }))
     }
 

@@ -25,7 +25,7 @@
 //! Each shard has one [`Scheduler`]. Its only inputs are
 //!
 //! - events in offset order ([`Scheduler::take`]),
-//! - requests and versions from list rows ([`Scheduler::request`], [`Scheduler::look_back`], [`Scheduler::not_below`]),
+//! - requests and versions from list rows ([`Scheduler::request`], [`Scheduler::check_regression`], [`Scheduler::clear_regression`]),
 //! - state that a previous owner wrote: parked records, known paths, brakes,
 //! - results of reads and of commits, fence entries, the known companies and the time.
 //!
@@ -177,7 +177,7 @@ pub struct Rules {
     /// How long reads must stay below the fence before a version regression is confirmed.
     pub epoch_confirm: i64,
     /// Minimum time between two reads of a record that only check for a version regression.
-    pub look_back: i64,
+    pub regression_check_every: i64,
     /// Records that hold back offsets at once; at this number no more events are taken.
     pub most_open: usize,
     /// Records that events have parked; at this number no more events are taken.

@@ -83,7 +83,7 @@ pub(super) struct Want {
     /// Timestamp of the first event; `None` where only lists ask for the record.
     pub(super) first_at: Option<i64>,
     /// Read only to check for a version regression.
-    pub(super) looks_back: bool,
+    pub(super) checks_regression: bool,
 }
 
 /// Offsets that cannot be committed before the record is settled or parked. Never empty.
@@ -118,7 +118,7 @@ pub(super) struct Doubt {
 
 impl Doubt {
     /// Drops the suspicion of a version regression.
-    pub(super) fn not_below(&mut self) {
+    pub(super) fn clear_regression(&mut self) {
         (self.below_since, self.below_reads) = (None, 0);
     }
 }
@@ -184,7 +184,7 @@ impl PendingRecord {
         wanted: Wanted,
         event: Event,
         settle: Option<TopicTicket>,
-        looks_back: bool,
+        checks_regression: bool,
         now: i64,
     ) -> Self {
         let Wanted { floor, is_delete, .. } = wanted;
@@ -195,7 +195,7 @@ impl PendingRecord {
             first_at: settle.map(|_| event.happened_at),
             event,
             since: now,
-            looks_back,
+            checks_regression,
         };
         Self {
             wants,

@@ -39,7 +39,7 @@ impl<'a> Draft<'a> {
     ) -> Result<(Self, Vec<Key>), Failure> {
         let entries = std::mem::take(&mut batch.entries);
         let mut draft = Self { batch, written: HashMap::new(), fence };
-        let mut gone_back = Vec::new();
+        let mut regressions = Vec::new();
         for mut entry in entries {
             let Some(subject) = entry.subject.clone().filter(|_| entry.stamp().is_some()) else {
                 draft.batch.entries.push(entry);
@@ -48,15 +48,15 @@ impl<'a> Draft<'a> {
             let key = subject.fence_key();
             let before = draft.stored(&key)?;
             entry.compare_again(before.as_ref());
-            if entry.goes_back() && before.is_some_and(|before| is_shown(&subject, &before)) {
-                entry.not_below();
+            if entry.raises_epoch() && before.is_some_and(|before| is_shown(&subject, &before)) {
+                entry.clear_regression();
             }
-            if entry.goes_back() {
-                gone_back.push(key.clone());
+            if entry.raises_epoch() {
+                regressions.push(key.clone());
             }
             draft.write(key, entry);
         }
-        Ok((draft, gone_back))
+        Ok((draft, regressions))
     }
 
     /// The fence entry of a key as it will be after this batch.
@@ -134,11 +134,11 @@ mod tests {
             });
             let batch = Batch { entries: entries.collect(), ..Batch::default() };
 
-            let (draft, gone_back) = Draft::new(batch, &|_| Ok(None), |_, _| false).unwrap();
+            let (draft, regressions) = Draft::new(batch, &|_| Ok(None), |_, _| false).unwrap();
 
             let stamps: Vec<Stamp> = draft.batch.entries.iter().filter_map(Entry::stamp).cloned().collect();
             let written: Vec<Stamp> = written.iter().map(|one| sequence(*one, Rank::ById)).collect();
-            assert_eq!((stamps, gone_back, draft.batch.entries.len()), (written, Vec::new(), 2));
+            assert_eq!((stamps, regressions, draft.batch.entries.len()), (written, Vec::new(), 2));
         }
     }
 
@@ -151,11 +151,11 @@ mod tests {
             let batch = Batch { entries, ..Batch::default() };
 
             let fence = |_: &Key| Ok(Some(stored.clone()));
-            let (draft, gone_back) =
+            let (draft, regressions) =
                 Draft::new(batch, &fence, |_, over| is_shown && *over == stored).unwrap();
 
-            let has_gone_back = draft.batch.entries.iter().any(Entry::goes_back);
-            assert_eq!((has_gone_back, gone_back.len()), (!is_shown, usize::from(!is_shown)));
+            let is_raised = draft.batch.entries.iter().any(Entry::raises_epoch);
+            assert_eq!((is_raised, regressions.len()), (!is_shown, usize::from(!is_shown)));
         }
     }
 

@@ -183,7 +183,7 @@ const MOST_PARKED: usize = 200_000;
 /// Shards that are taken concurrently: each reads several topics.
 const TAKING: usize = 8;
 /// Minimum time between two reads that only check one record for a version regression.
-const LOOK_BACK: Duration = Duration::from_secs(3_600);
+const REGRESSION_CHECK_EVERY: Duration = Duration::from_secs(3_600);
 
 /// Effect of a failure that an operator has to resolve.
 const EVENTS_WAIT: &str = "events wait until it is resolved";
@@ -517,7 +517,7 @@ impl Shared {
             horizon: micros(enrich.horizon),
             tombstone_confirm: micros(self.source.tombstone_confirm),
             epoch_confirm: micros(self.source.epoch_confirm),
-            look_back: micros(LOOK_BACK.min(self.source.epoch_confirm)),
+            regression_check_every: micros(REGRESSION_CHECK_EVERY.min(self.source.epoch_confirm)),
             most_open: (MOST_OPEN / self.shards.len().max(1)).max(LEAST_OPEN),
             most_parked: (MOST_PARKED / self.shards.len().max(1)).max(10 * LEAST_OPEN),
             // More reads would only wait for the rate limit of the company. Half of the slots stay free for other companies.

@@ -405,8 +405,9 @@ impl Shard {
         let batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
         let (fence, lists) = (&self.fence, &self.lists);
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
-        let (mut draft, gone_back) = Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
-        draft.batch.first = self.lists.went_back(&gone_back, now());
+        let (mut draft, regressions) =
+            Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
+        draft.batch.first = self.lists.note_regressions(&regressions, now());
         self.lists.add_to(&mut draft, &self.scheduler, LISTS_BYTES, now())?;
         let mut batch = draft.batch;
         self.lists.add_counts(&mut batch);

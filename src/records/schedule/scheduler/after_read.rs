@@ -41,7 +41,7 @@ impl Scheduler {
         let Some(record) = self.records.get_mut(subject) else { return Ok(()) };
         if row.is_some_and(|row| record.is_contradicted(row, stored)) {
             // A list row shows the published version, so there is no version regression.
-            record.doubt.not_below();
+            record.doubt.clear_regression();
         }
         let is_found = reading.is_ok();
         let path_answers = path_answers || self.history.paths.contains(&subject.resource);

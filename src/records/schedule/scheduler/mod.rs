@@ -149,8 +149,8 @@ struct ReadHistory {
     answers: u64,
     /// Last reads, for [`Rules::window`].
     recent: LastTimes,
-    /// Last checks for a version regression, for [`Rules::look_back`].
-    looked: LastTimes,
+    /// Last checks for a version regression, for [`Rules::regression_check_every`].
+    checked: LastTimes,
     /// Resources whose by-id path has returned a record.
     paths: BTreeSet<AccountingResource>,
 }
@@ -204,11 +204,11 @@ impl Scheduler {
     }
 
     /// Clears the suspicion of a version regression, because a list row shows the published version.
-    pub fn not_below(&mut self, subject: &Subject) {
+    pub fn clear_regression(&mut self, subject: &Subject) {
         let Some(record) = self.records.get_mut(subject).filter(|record| record.is_suspected()) else {
             return;
         };
-        record.doubt.not_below();
+        record.doubt.clear_regression();
         match (&record.state, &record.parked) {
             // The next owner of the shard must not adopt the suspicion.
             (&State::Due { at, number }, Some(parked)) => {
@@ -218,7 +218,7 @@ impl Scheduler {
             }
             (State::Settling { .. }, _) => {
                 let own = self.output.ready.iter_mut().map(|(entry, ..)| entry);
-                own.filter(|entry| entry.subject.as_ref() == Some(subject)).for_each(Entry::not_below);
+                own.filter(|entry| entry.subject.as_ref() == Some(subject)).for_each(Entry::clear_regression);
             }
             // The next write of its state includes the change.
             (State::Due { .. } | State::Queued | State::Reading { .. }, _) => {}
@@ -232,17 +232,20 @@ impl Scheduler {
         self.records.get(subject).is_some_and(|record| !record.is_suspected() || record.has_late_row())
     }
 
-    /// Schedules a check for a version regression, at most every [`Rules::look_back`], because a list row shows an older version than
-    /// the published one. It is not persisted: the next reading of the list shows the row again.
-    pub fn look_back(&mut self, wanted: Wanted, event: Event, now: i64) {
+    /// Schedules a check for a version regression, at most every [`Rules::regression_check_every`], because a list row shows an older
+    /// version than the published one. It is not persisted: the next reading of the list shows the row again.
+    pub fn check_regression(&mut self, wanted: Wanted, event: Event, now: i64) {
         let subject = wanted.subject.clone();
-        let may_look =
-            self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(self.rules.look_back) <= now);
+        let may_check = self
+            .history
+            .checked
+            .get(&subject)
+            .is_none_or(|at| at.saturating_add(self.rules.regression_check_every) <= now);
         let (open, _) = self.counts();
-        if !may_look || open >= self.rules.most_open || self.records.contains_key(&subject) {
+        if !may_check || open >= self.rules.most_open || self.records.contains_key(&subject) {
             return;
         }
-        self.history.looked.note(&subject, now, self.rules.look_back);
+        self.history.checked.note(&subject, now, self.rules.regression_check_every);
         self.records.insert(subject.clone(), PendingRecord::new(wanted, event, None, true, now));
         self.wait_until(&subject, now);
     }
@@ -384,18 +387,18 @@ impl Scheduler {
             hash_map::Entry::Vacant(place) => {
                 let known =
                     stored.and_then(|stored| judge::known(stored, wanted.floor.as_ref(), wanted.is_delete));
-                let look_back = self.rules.look_back;
+                let every = self.rules.regression_check_every;
                 // A row may have been published while it waited, which says nothing about a regression.
-                let may_look = settle.is_some()
-                    && self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
-                if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_look) {
+                let may_check = settle.is_some()
+                    && self.history.checked.get(&subject).is_none_or(|at| at.saturating_add(every) <= now);
+                if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_check) {
                     self.settle_event(event, settle, Vec::new(), outcome);
                     return;
                 }
                 self.open.holding += usize::from(settle.is_some());
                 place.insert(PendingRecord::new(wanted, event, settle, known.is_some(), now));
                 if known.is_some() {
-                    self.history.looked.note(&subject, now, look_back);
+                    self.history.checked.note(&subject, now, every);
                 }
                 let at = self
                     .history
@@ -445,10 +448,10 @@ impl Scheduler {
             let state = if needs_company { companies.state(&subject.company) } else { CompanyState::Known };
             if state == CompanyState::Known {
                 record.state = State::Reading { asked_at: now, later: Vec::new() };
-                let looks_back = record.wants.looks_back || record.is_suspected();
+                let checks_regression = record.wants.checks_regression || record.is_suspected();
                 let priority = match record.wants.event.origin {
                     Origin::Snapshot => api::Priority::Snapshot,
-                    _ if looks_back => api::Priority::Repair,
+                    _ if checks_regression => api::Priority::Repair,
                     Origin::Repair => api::Priority::Repair,
                     Origin::Webhook | Origin::Enrichment => api::Priority::Webhook,
                 };

@@ -36,7 +36,7 @@ pub(crate) fn rules() -> Rules {
         horizon: 86_400 * SECOND,
         tombstone_confirm: 600 * SECOND,
         epoch_confirm: 3_600 * SECOND,
-        look_back: 3_600 * SECOND,
+        regression_check_every: 3_600 * SECOND,
         most_open: 1_000,
         most_parked: 1_000,
         company_reads: 4,

@@ -40,7 +40,7 @@ fn list_row_clears_the_suspicion_for_the_next_owner_too() {
     shard.until(started + half, |_| Ok(json("r", 51)));
     assert!(shard.scheduler.is_suspected(&subject("r")) && shard.parked[&subject("r")].below_since.is_some());
 
-    shard.scheduler.not_below(&subject("r"));
+    shard.scheduler.clear_regression(&subject("r"));
     shard.commit();
     assert!(!shard.scheduler.is_suspected(&subject("r")));
     assert_eq!(shard.parked[&subject("r")].below_since, None);
@@ -65,7 +65,7 @@ fn list_row_cancels_a_pending_epoch_change() {
     shard.read(&ask.subject, Ok(json("r", 51))).unwrap();
     assert!(shard.scheduler.ready() > 0);
 
-    shard.scheduler.not_below(&subject("r"));
+    shard.scheduler.clear_regression(&subject("r"));
     while shard.scheduler.ready() > 0 {
         shard.commit();
     }

@@ -89,7 +89,7 @@ fn list_does_not_wait_for_a_suspected_record() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
-    shard.scheduler.look_back(wanted, list_event(), shard.now);
+    shard.scheduler.check_regression(wanted, list_event(), shard.now);
     shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
     assert!(shard.scheduler.is_suspected(&subject("r")) && shard.parked.contains_key(&subject("r")));
     assert!(!shard.scheduler.owes(&subject("r")));
@@ -129,7 +129,7 @@ fn a_list_waits_for_a_row_above_what_is_suspected() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
-    shard.scheduler.look_back(wanted, list_event(), shard.now);
+    shard.scheduler.check_regression(wanted, list_event(), shard.now);
     let ask = shard.ask().unwrap();
     shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
     shard.row_shows("r", 10);

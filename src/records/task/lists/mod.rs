@@ -234,9 +234,9 @@ struct PartQueue {
 struct AfterListCommit {
     /// Read requests of thin rows, and of records without a version that differ from the published ones; each with its job.
     requests: Vec<(u64, Request)>,
-    looking_back: Vec<Request>,
+    regression_checks: Vec<Request>,
     /// Suspected records of which a row shows the published version: cleared.
-    not_below: Vec<Subject>,
+    cleared: Vec<Subject>,
 }
 
 /// A pause of all lists of the shard.
@@ -369,7 +369,7 @@ impl Lists {
     /// Voids the lists that contain these fence keys, because of version regressions, as far as they are still read or not fully marked.
     /// Returns the marks that say so: they are committed with the records, or before, so that the next owner of the shard does not
     /// continue the proofs.
-    pub(super) fn went_back(&mut self, keys: &[Key], now: i64) -> Vec<(Key, Bytes)> {
+    pub(super) fn note_regressions(&mut self, keys: &[Key], now: i64) -> Vec<(Key, Bytes)> {
         if keys.is_empty() {
             return Vec::new();
         }
@@ -378,7 +378,7 @@ impl Lists {
             keys.iter().any(|key| key.as_str().starts_with(&lead))
         };
         let open = self.jobs.values_mut().filter(|job| job.collection().is_some_and(is_hit));
-        let mut void: Vec<Collection> = open.filter_map(|job| job.went_back(now)).collect();
+        let mut void: Vec<Collection> = open.filter_map(|job| job.note_regression(now)).collect();
         // Lists that a previous owner started and this one has not continued yet.
         let begun =
             self.state.pages.iter().filter(|(one, pages)| is_hit(one) && pages.range(1..).next().is_some());

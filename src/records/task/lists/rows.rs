@@ -24,7 +24,7 @@ use crate::{
 pub(super) type Request = (Wanted, Event);
 
 /// Rows of one page below the fence whose records are read by id, to check for a version regression.
-const MOST_BELOW: usize = 20;
+const MOST_REGRESSION_CHECKS: usize = 20;
 
 /// The context of a row.
 #[derive(Clone, Copy)]
@@ -60,9 +60,9 @@ pub(super) struct Tally {
     /// Read requests of thin rows.
     pub(super) requests: Vec<Request>,
     /// Checks for a version regression, of rows below the published version.
-    pub(super) below: Vec<Request>,
+    pub(super) regression_checks: Vec<Request>,
     /// Suspected records whose row shows the published version.
-    pub(super) not_below: Vec<Subject>,
+    pub(super) cleared: Vec<Subject>,
 }
 
 impl Draft<'_> {
@@ -143,7 +143,7 @@ impl Draft<'_> {
             && let Some(subject) =
                 row.subject.as_ref().filter(|subject| context.scheduler.is_suspected(subject))
         {
-            tally.not_below.push(subject.clone());
+            tally.cleared.push(subject.clone());
         }
         if is_compared && !tally.compare(context, row, &stamp, before.as_ref()) {
             return Ok(());
@@ -159,8 +159,8 @@ impl Draft<'_> {
             }
             Comparison::Older | Comparison::BehindDelete => {
                 base::metrics::row_was_old();
-                if tally.below.len() < MOST_BELOW {
-                    tally.below.extend(request(context, row, &stamp));
+                if tally.regression_checks.len() < MOST_REGRESSION_CHECKS {
+                    tally.regression_checks.extend(request(context, row, &stamp));
                 }
             }
             _ => {}
@@ -455,7 +455,7 @@ mod tests {
                 let tally = draft(Batch::default(), &stored).add_rows(context, rows.iter()).unwrap();
 
                 let cleared: &[Subject] = if is_cleared { std::slice::from_ref(&suspected) } else { &[] };
-                assert_eq!(tally.not_below, cleared, "{kind:?} {version} {deleted}");
+                assert_eq!(tally.cleared, cleared, "{kind:?} {version} {deleted}");
             }
         }
     }
@@ -510,7 +510,7 @@ mod tests {
         let (_, below) = add(RunKind::Snapshot, false, Some(&newer), std::slice::from_ref(&row));
         let (_, thin) = add(RunKind::Snapshot, true, None, std::slice::from_ref(&row));
 
-        for (_, event) in below.below.iter().chain(&thin.requests) {
+        for (_, event) in below.regression_checks.iter().chain(&thin.requests) {
             let kept = &event.original.value;
             assert_eq!(kept, &row.raw);
             assert!(!page.as_ptr_range().contains(&kept.as_ptr()), "it holds all of its page");

@@ -101,7 +101,7 @@ impl Lists {
                 if let Some(subject) = suspected
                     && draft.reaches(entry)?
                 {
-                    self.after.not_below.push(subject.clone());
+                    self.after.cleared.push(subject.clone());
                 }
                 let before = draft.batch.entries.len();
                 draft.add_record((**entry).clone())?;
@@ -151,7 +151,7 @@ impl Lists {
                     && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
                     && draft.reaches(&entry)?
                 {
-                    self.after.not_below.push(subject.clone());
+                    self.after.cleared.push(subject.clone());
                 }
                 let view = job.list().and_then(|list| active.views.get(&list));
                 let holds = view.map_or(Holds::Unknown, |view| view.get(&subject.key()));
@@ -214,8 +214,8 @@ impl Lists {
                 self.after
                     .requests
                     .extend(tally.requests.into_iter().filter_map(|one| part.job.zip(Some(one))));
-                self.after.looking_back.extend(tally.below);
-                self.after.not_below.extend(tally.not_below);
+                self.after.regression_checks.extend(tally.regression_checks);
+                self.after.cleared.extend(tally.cleared);
             }
         }
         if run.kind != RunKind::Verify {
@@ -244,11 +244,11 @@ impl Lists {
             scheduler.request(wanted, event, stored.as_ref(), now);
             failpoint::reach("lists.requests.waiting");
         }
-        for (wanted, event) in self.after.looking_back.drain(..) {
-            scheduler.look_back(wanted, event, now);
+        for (wanted, event) in self.after.regression_checks.drain(..) {
+            scheduler.check_regression(wanted, event, now);
         }
-        for subject in self.after.not_below.drain(..) {
-            scheduler.not_below(&subject);
+        for subject in self.after.cleared.drain(..) {
+            scheduler.clear_regression(&subject);
         }
         if !is_whole {
             return;

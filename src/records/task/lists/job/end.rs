@@ -8,7 +8,7 @@ use bytes::Bytes;
 use model::{Certificate, CertificateMethod, CompanyId, Key, List, Origin, RecordId};
 use provider::api;
 
-use super::{Job, Stage, TRIES, WENT_BACK};
+use super::{Job, REGRESSED, Stage, TRIES};
 use crate::records::{
     schedule::Subject,
     task::state::{self, Collection, Counts},
@@ -154,7 +154,7 @@ impl Job {
         if self.proof.void_since.is_some() {
             (certificate.certified, certificate.method) = (false, CertificateMethod::None);
             certificate.counts.missing_at_most = None;
-            certificate.reason.get_or_insert_with(|| WENT_BACK.to_owned());
+            certificate.reason.get_or_insert_with(|| REGRESSED.to_owned());
         }
         certificate.records.published = i64::try_from(published).unwrap_or(i64::MAX);
         certificate.requested_by = Some(self.run.requested_by.clone());

@@ -36,7 +36,7 @@ const TRIES: u32 = 8;
 /// Attempts to read a first page if its failure cannot be resolved by a retry.
 const REFUSED: u32 = 2;
 /// Reason of a list that is uncertified because of a version regression while it was read.
-pub(super) const WENT_BACK: &str = "the provider went back to older versions while it was read";
+pub(super) const REGRESSED: &str = "the provider went back to older versions while it was read";
 
 /// What to read: a list, or the known records of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -398,7 +398,7 @@ impl Job {
     /// Notes a version regression in a record of the list. While pages are read, this voids the proof; the rest is still read, to publish
     /// its rows. After the verdict the proof stands. But the next owner would read pages without a mark again, after the regression.
     /// Returns the list if a mark has to say that it cannot be certified.
-    pub(super) fn went_back(&mut self, now: i64) -> Option<Collection> {
+    pub(super) fn note_regression(&mut self, now: i64) -> Option<Collection> {
         // A sample proves nothing.
         if self.proof.sample.is_some() {
             return None;

@@ -126,10 +126,10 @@ fn pages_whose_records_are_still_read_do_not_stop_the_next_page() {
 fn a_list_whose_last_page_has_no_mark_is_void_when_the_provider_goes_back() {
     let mut job = list();
     job.stage = Stage::Compare;
-    assert_eq!(job.went_back(0), None, "all its pages are marked");
+    assert_eq!(job.note_regression(0), None, "all its pages are marked");
 
     job.written.unmarked = vec![mark(1)];
-    assert_eq!(job.went_back(0).as_ref(), job.collection());
+    assert_eq!(job.note_regression(0).as_ref(), job.collection());
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn a_list_whose_provider_went_back_is_read_to_its_end_and_not_certified() {
         let asked = job.wants_page(10).unwrap();
         job.stage = Stage::Asking;
         if number == 1 {
-            assert_eq!(job.went_back(0).as_ref(), job.collection());
+            assert_eq!(job.note_regression(0).as_ref(), job.collection());
         }
         assert!(job.look(&page(&asked, ids)));
     }
 
     assert!(matches!(job.stage, Stage::Compare) && !job.is_proved());
     let certificate = job.certificate("records", 3, true, 20).unwrap();
-    assert_eq!((certificate.certified, certificate.reason.as_deref()), (false, Some(WENT_BACK)));
+    assert_eq!((certificate.certified, certificate.reason.as_deref()), (false, Some(REGRESSED)));
 }
 
 fn not_found() -> api::Error {
