@@ -12,9 +12,9 @@ use provider::api::{self, CallOptions, row_hash};
 
 use super::{
     super::{micros, runs, state},
-    Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, Lists, MISSING_AT_ONCE, MOST_ASKED,
-    MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part,
-    PartContent, Probe, READ_LIMIT, Shared, Stage, What,
+    Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, Lists, MOST_ASKED, MOST_GROWING, MOST_HELD,
+    MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, PASSES, Part, PartContent, Probe, READ_LIMIT, Shared,
+    Stage, UNLISTED_AT_ONCE, UnlistedReads, What,
     comparing::Comparing,
     job::Job,
     pages, probe,
@@ -61,22 +61,22 @@ impl Lists {
             if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.state.probes, number, asked));
-            } else if matches!(job.stage, Stage::Compare)
+            } else if matches!(job.stage, Stage::Scan)
                 && job.is_settled()
                 && job.role.has_verdict()
                 && job.requests.due <= now
             {
-                self.compare(number, getting, fence);
-            } else if let Stage::Missing(missing) = &mut job.stage {
+                self.scan_fence(number, getting, fence);
+            } else if let Stage::Unlisted(reads) = &mut job.stage {
                 let resource = match &job.what {
                     What::List(collection) => collection.list.resource(),
                     What::Known(resource) => Some(*resource),
                 };
-                while missing.open < MISSING_AT_ONCE && job.requests.due <= now {
+                while reads.open < UNLISTED_AT_ONCE && job.requests.due <= now {
                     // Records of the payroll list cannot be read by id.
                     let Some(resource) = resource else { break };
-                    let Some((company, id, tries)) = missing.waiting.pop_front() else { break };
-                    missing.open += 1;
+                    let Some((company, id, tries)) = reads.waiting.pop_front() else { break };
+                    reads.open += 1;
                     // A company is read without context, and so is a record whose company id is that of the tenant.
                     let is_company =
                         !matches!(self.shared.directory.state(&company), CompanyState::Absent { .. });
@@ -144,7 +144,7 @@ impl Lists {
     /// Continues with the next part of known records, or ends the list, once all records to read by id are read.
     fn continue_or_end(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let is_read = matches!(&job.stage, Stage::Missing(missing) if missing.is_over());
+        let is_read = matches!(&job.stage, Stage::Unlisted(reads) if reads.is_over());
         if !is_read || !job.is_settled() || !job.role.may_end() {
             return;
         }
@@ -247,7 +247,7 @@ impl Lists {
         match restored {
             Ok((reading, begun)) => {
                 if reading.is_over() {
-                    job.stage = Stage::Compare;
+                    job.stage = Stage::Scan;
                 }
                 (job.written.marks, job.proof.started_at) = (marks, begun.unwrap_or(now));
                 job.set_reading(reading);
@@ -269,8 +269,8 @@ impl Lists {
         job
     }
 
-    /// Looks up published records that no page has shown.
-    fn compare(&mut self, number: u64, getting: &mut Getting, fence: &ShardFence) {
+    /// Looks up known records that no page has shown.
+    fn scan_fence(&mut self, number: u64, getting: &mut Getting, fence: &ShardFence) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let (topic, company) = match &job.what {
             What::Known(resource) => (model::Topic::AccountingRecords(*resource), None),
@@ -278,12 +278,12 @@ impl Lists {
         };
         let entries = fence.entries_of(topic);
         match job.proof.reading.clone() {
-            // An unproved or filtered list does not show which records are missing.
+            // An unproved or filtered list does not show which records are unlisted.
             Some(reading) if !job.is_proved() || reading.is_filtered() => {
-                job.stage = Stage::Missing(Missing::default());
+                job.stage = Stage::Unlisted(UnlistedReads::default());
             }
             Some(reading) => {
-                job.stage = Stage::Comparing;
+                job.stage = Stage::Scanning;
                 let known = fence.known(topic, company.as_ref(), move |id| !reading.has_shown(row_hash(id)));
                 getting.push(
                     async move {
@@ -294,7 +294,7 @@ impl Lists {
                 );
             }
             None => {
-                job.stage = Stage::Comparing;
+                job.stage = Stage::Scanning;
                 let run = Arc::clone(&job.run);
                 let is_wanted = move |company: &CompanyId| {
                     run.companies.as_ref().is_none_or(|companies| companies.contains(company))
@@ -423,7 +423,7 @@ mod tests {
     fn lists_that_wait_long_for_records_keep_no_other_from_being_read_unless_there_are_many() {
         let now = 1_000 * IDLE_AFTER;
         let waits = |answered: i64| {
-            let mut job = Job { stage: Stage::Compare, ..job(1) };
+            let mut job = Job { stage: Stage::Scan, ..job(1) };
             job.requests.answered = answered;
             job
         };

@@ -14,8 +14,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     super::state,
-    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part,
-    PartContent, Probe, Stage, What,
+    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Part, PartContent,
+    Probe, Stage, UnlistedReads, What,
     job::{self, Job, answer},
     pages::Fetched,
     rows,
@@ -266,7 +266,7 @@ impl Lists {
         let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let listed = job.proof.reading.as_ref().and_then(|reading| reading.listed()).unwrap_or(0);
-        // A list that spans companies has records of other shards too; only the shard's own can be missing here.
+        // A list that spans companies has records of other shards too; only the shard's own can be unlisted here.
         let own = usize::try_from(entries).unwrap_or(usize::MAX);
         let listed = usize::try_from(listed).unwrap_or(0).min(own);
         let count = found.len();
@@ -275,16 +275,17 @@ impl Lists {
         let is_payroll = matches!(&job.what, What::List(collection) if collection.list.resource().is_none());
         let is_verify = job.run.kind == RunKind::Verify;
         let Cursor { vanished, unreadable, .. } = job.cursor;
-        let mut missing = Missing { vanished_count: vanished, unreadable, next, ..Missing::default() };
+        let mut reads =
+            UnlistedReads { vanished_count: vanished, unreadable, next, ..UnlistedReads::default() };
         if is_payroll {
             // They cannot be read by id, so the certificate names them.
             for (_, id) in found {
-                missing.gone(&id);
+                reads.gone(&id);
             }
         } else {
-            missing.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
+            reads.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
             if let Some(comparing) = &job.comparing {
-                comparing.ask(&mut missing);
+                comparing.ask(&mut reads);
             }
         }
         let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
@@ -292,7 +293,7 @@ impl Lists {
             |active: &Active| is_released(&active.progress, active.ordered_at, job.requests.answered);
         let is_allowed = self.runs.get(&run).is_some_and(is_allowed);
         if !is_too_much || is_allowed {
-            job.stage = Stage::Missing(missing);
+            job.stage = Stage::Unlisted(reads);
             return;
         }
         let why = format!(
@@ -312,14 +313,14 @@ impl Lists {
 
     fn record(&mut self, number: u64, subject: Subject, tries: u32, read: Result<Bytes, Failed>, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let Stage::Missing(missing) = &mut job.stage else { return };
+        let Stage::Unlisted(reads) = &mut job.stage else { return };
         if let Err(Failed { error, is_alone }) = &read {
             let reach = if *is_alone { api::Reach::Record } else { error.reach() };
             match (reach, error.retry()) {
                 (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) if !error.is_rate() => {}
                 _ => {
-                    missing.open = missing.open.saturating_sub(1);
-                    missing.waiting.push_back((subject.company, subject.id, tries));
+                    reads.open = reads.open.saturating_sub(1);
+                    reads.waiting.push_back((subject.company, subject.id, tries));
                     self.hold.why = Some(error.to_string());
                     self.hold(error.retry().named_micros(), now);
                     return;
@@ -335,7 +336,7 @@ impl Lists {
             self.looked_up(number, subject, tries, answer);
             return;
         }
-        missing.count(subject.company.clone(), subject.id.clone(), tries, &answer);
+        reads.count(subject.company.clone(), subject.id.clone(), tries, &answer);
         if let job::Answer::There(json) = answer
             && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json, None)
         {
@@ -350,7 +351,7 @@ impl Lists {
         let is_heard = self.shared.lists.stream.borrow().unwrap_or_default();
         let certificate = job.certificate(&self.shared.task.connector, self.shard, is_heard, now);
         let (vanished, unreadable) = match &job.stage {
-            Stage::Missing(missing) => (missing.vanished_count, missing.unreadable),
+            Stage::Unlisted(reads) => (reads.vanished_count, reads.unreadable),
             _ => (0, 0),
         };
         job.stage = Stage::Ending;

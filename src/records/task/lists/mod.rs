@@ -52,7 +52,7 @@
 //! | `MOST_IDLE` | 64 | lists that wait for records and do not count as read, shard | unreadable records must not block other lists |
 //! | `IDLE_AFTER` | 60 s | wait after which a list counts as one of these | a short wait is normal for thin rows |
 //! | `MOST_RUNS` | 4 | runs at a time, shard | runs share the request slots |
-//! | `MISSING_AT_ONCE` | 8 | concurrent reads of missing records, list | lists share the request slots |
+//! | `UNLISTED_AT_ONCE` | 8 | concurrent reads of missing records, list | lists share the request slots |
 //! | `KNOWN_AT_ONCE` | 1,000 | known records per part, resource | after each part the cursor is committed |
 //! | `FORGOTTEN_AT_ONCE` | 5,000 | keys removed with one batch, shard | size of a transaction |
 //! | `MOST_WAITING` | 16 MiB | rows that wait for their commit, shard | memory: above it no page is requested |
@@ -90,7 +90,7 @@ use provider::api;
 
 use self::{
     comparing::{Strangers, Suspect},
-    job::{Answer, Job, Missing, Offer, Stage, What},
+    job::{Answer, Job, Offer, Stage, UnlistedReads, What},
     planning::Plan,
     rows::Request,
     spanning::{FollowerReport, Relayed, RelayedPage},
@@ -125,7 +125,7 @@ const IDLE_AFTER: i64 = 60_000_000;
 /// Concurrent runs of a shard; others wait.
 const MOST_RUNS: usize = 4;
 /// Concurrent reads of missing records of one list.
-const MISSING_AT_ONCE: usize = 8;
+const UNLISTED_AT_ONCE: usize = 8;
 /// Known records of a resource to look up at a time. After each such part the cursor is committed.
 const KNOWN_AT_ONCE: usize = 1_000;
 /// Keys to remove with one batch.
@@ -409,7 +409,7 @@ impl Lists {
 
     /// When the next request may start without another event.
     pub(super) fn wake_at(&self, now: i64) -> Option<i64> {
-        let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Compare | Stage::Missing(_));
+        let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Scan | Stage::Unlisted(_));
         let due = self.jobs.values().filter(is_due);
         let due = due.map(|job| job.requests.due.max(self.hold.until));
         let strangers = self.runs.values().filter_map(|active| active.strangers.due());

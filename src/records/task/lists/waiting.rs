@@ -72,14 +72,14 @@ fn reason<'a>(
     let mut reasons = Vec::new();
     for job in jobs {
         let is_long = now.saturating_sub(job.requests.answered.max(job.proof.started_at)) >= CHECK_INTERVAL;
-        let is_read = matches!(job.stage, Stage::Missing(_));
-        if !is_long || !(is_read || matches!(job.stage, Stage::Pages | Stage::Asking | Stage::Compare)) {
+        let is_read = matches!(job.stage, Stage::Unlisted(_));
+        if !is_long || !(is_read || matches!(job.stage, Stage::Pages | Stage::Asking | Stage::Scan)) {
             continue;
         }
         for subject in &job.rows.asked_for {
             *records.entry(subject.resource).or_default() += 1;
         }
-        if !matches!(job.stage, Stage::Compare) {
+        if !matches!(job.stage, Stage::Scan) {
             reasons.extend(job.requests.problem.clone());
         }
         if let ListRole::Leader(leader) = &job.role
@@ -140,9 +140,9 @@ mod tests {
     fn run_reports_what_it_waits_for_and_why() {
         let failures = BTreeMap::from([(AccountingResource::Customers, "answered 403".to_owned())]);
         for (stage, now, expected) in [
-            (Stage::Compare, CHECK_INTERVAL - 1, None),
+            (Stage::Scan, CHECK_INTERVAL - 1, None),
             (
-                Stage::Compare,
+                Stage::Scan,
                 CHECK_INTERVAL,
                 Some("waits: 1 records of customers have to be read by id: answered 403"),
             ),

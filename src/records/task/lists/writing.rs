@@ -163,8 +163,8 @@ impl Lists {
                 let found = draft.add_looked(&run, &looked)?;
                 found.count(&mut active.progress);
                 active.progress.work.published += (draft.batch.entries.len() - before) as u64;
-                if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
-                    missing.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
+                if let (Finding::Again, Stage::Unlisted(reads)) = (found, &mut job.stage) {
+                    reads.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
                     job.requests.due = now.saturating_add(LOOK);
                 }
             }

@@ -37,7 +37,7 @@ pub(super) use self::{
     strangers::Strangers,
 };
 use super::{
-    Active, Getting, Got, LOOK, Lists, Missing, PartContent, Stage, What,
+    Active, Getting, Got, LOOK, Lists, PartContent, Stage, UnlistedReads, What,
     job::{Answer, Job},
     pages::Fresh,
     topic::{self, Holds, View},
@@ -148,9 +148,9 @@ impl Comparing {
     }
 
     /// Queues the other suspects to be read by id.
-    pub(super) fn ask(&self, missing: &mut Missing) {
+    pub(super) fn ask(&self, reads: &mut UnlistedReads) {
         let subjects = self.suspects.values().filter_map(|one| one.subject.as_ref());
-        missing.waiting.extend(subjects.map(|one| (one.company.clone(), one.id.clone(), 1)));
+        reads.waiting.extend(subjects.map(|one| (one.company.clone(), one.id.clone(), 1)));
     }
 }
 
@@ -218,7 +218,7 @@ impl Lists {
                 }
                 _ => true,
             },
-            Stage::Compare if is_settled && job.requests.due <= now => {
+            Stage::Scan if is_settled && job.requests.due <= now => {
                 comparing.look(collection.list, fence, view, now);
                 let needs_topic = comparing.needs_topic(view);
                 if needs_topic {
@@ -234,11 +234,11 @@ impl Lists {
                     self.put(number, PartContent::Found(certain), bytes);
                     return false;
                 }
-                // An unproved or filtered list does not show which records are missing.
+                // An unproved or filtered list does not show which records are unlisted.
                 if !is_proved || job.proof.filter.is_some() {
-                    let mut missing = Missing::default();
-                    comparing.ask(&mut missing);
-                    job.stage = Stage::Missing(missing);
+                    let mut reads = UnlistedReads::default();
+                    comparing.ask(&mut reads);
+                    job.stage = Stage::Unlisted(reads);
                 }
                 true
             }
@@ -260,10 +260,10 @@ impl Lists {
     /// Takes the answer to a read by id.
     pub(super) fn looked_up(&mut self, number: u64, subject: Subject, tries: u32, answer: Answer) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let Stage::Missing(missing) = &mut job.stage else { return };
-        missing.open = missing.open.saturating_sub(1);
+        let Stage::Unlisted(reads) = &mut job.stage else { return };
+        reads.open = reads.open.saturating_sub(1);
         if answer == Answer::Again {
-            missing.waiting.push_back((subject.company, subject.id, tries + 1));
+            reads.waiting.push_back((subject.company, subject.id, tries + 1));
             return;
         }
         let bytes = 512 + if let Answer::There(json) = &answer { json.len() } else { 0 };
@@ -409,9 +409,9 @@ mod tests {
             let mut comparing = Comparing::default();
             comparing.add(vec![(subject().key(), suspect(kind))]);
             let certain = comparing.take_certain(repair).len();
-            let mut missing = Missing::default();
-            comparing.ask(&mut missing);
-            assert_eq!(certain + missing.waiting.len(), 1);
+            let mut reads = UnlistedReads::default();
+            comparing.ask(&mut reads);
+            assert_eq!(certain + reads.waiting.len(), 1);
             certain == 1
         };
 

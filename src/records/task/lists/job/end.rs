@@ -19,7 +19,7 @@ const NAMED: usize = 100;
 
 /// Known records to read by id, and counts of the results.
 #[derive(Debug, Default)]
-pub(in super::super) struct Missing {
+pub(in super::super) struct UnlistedReads {
     pub(in super::super) waiting: VecDeque<(CompanyId, RecordId, u32)>,
     pub(in super::super) open: usize,
     pub(in super::super) vanished: Vec<String>,
@@ -43,7 +43,7 @@ pub(in super::super) enum Answer {
     Again,
 }
 
-impl Missing {
+impl UnlistedReads {
     pub(in super::super) fn is_over(&self) -> bool {
         self.waiting.is_empty() && self.open == 0
     }
@@ -159,12 +159,12 @@ impl Job {
         certificate.records.published = i64::try_from(published).unwrap_or(i64::MAX);
         certificate.requested_by = Some(self.run.requested_by.clone());
         certificate.stream = Some(if is_heard { "verified" } else { "unverified" }.to_owned());
-        if let Stage::Missing(missing) = &self.stage {
+        if let Stage::Unlisted(reads) = &self.stage {
             let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-            certificate.records.vanished_count = number(missing.vanished_count);
-            certificate.records.vanished.clone_from(&missing.vanished);
-            certificate.records.unlisted = number(missing.unlisted);
-            certificate.records.unreadable = number(missing.unreadable);
+            certificate.records.vanished_count = number(reads.vanished_count);
+            certificate.records.vanished.clone_from(&reads.vanished);
+            certificate.records.unlisted = number(reads.unlisted);
+            certificate.records.unreadable = number(reads.unreadable);
         }
         Some(certificate)
     }

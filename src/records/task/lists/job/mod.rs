@@ -1,11 +1,11 @@
 //! One list, from its first page to its certificate; or the known records of a resource, read again by id.
 //!
 //! ```text
-//! Pages ─▶ Asking ─▶ verdict ─▶ Compare ─▶ Comparing ─▶ missing records ─┬─▶ Missing: read by id ─▶ Ending: certificate
-//!   ▲         │                    ▲                                     │            │
-//!   └─────────┘ next page or pass  │                                     └─▶ Braked   │ known records: the next part
-//!                                  ├──── an operator resumes the run ◀────────┘       │
-//!                                  └──────────────────────────────────────────────────┘
+//! Pages ─▶ Asking ─▶ verdict ─▶ Scan ─▶ Scanning ─▶ records on no page ─┬─▶ Unlisted: read by id ─▶ Ending: certificate
+//!   ▲         │                   ▲                                     │                  │
+//!   └─────────┘ next page or pass │                                     └─▶ Braked         │ known records: the next part
+//!                                 ├──── an operator resumes the run ◀─────────┘            │
+//!                                 └────────────────────────────────────────────────────────┘
 //! ```
 
 mod end;
@@ -17,7 +17,7 @@ use std::{collections::HashSet, sync::Arc};
 use model::{AccountingResource, Key, List, ListProgress, Run};
 use provider::api::{self, Priority};
 
-pub(super) use self::end::{Answer, Missing, answer};
+pub(super) use self::end::{Answer, UnlistedReads, answer};
 use super::{
     super::state::{self, Again, Collection, Counts, Cursor},
     IDLE_AFTER, MOST_UNMARKED, PageMark,
@@ -144,14 +144,14 @@ pub(super) enum Stage {
     /// A page is requested.
     Asking,
     /// The fence has to be scanned for records that no page has shown.
-    Compare,
+    Scan,
     /// The scan is running.
-    Comparing,
+    Scanning,
     /// Too many known records are on no page: the list waits for an operator since this time. The scan is repeated afterwards, so that
     /// waiting lists hold no ids.
     Braked(i64),
     /// Known records that no page has shown are read by id.
-    Missing(Missing),
+    Unlisted(UnlistedReads),
     /// The end of the list waits for its commit.
     Ending,
 }
@@ -175,7 +175,7 @@ impl Job {
             run,
             what,
             role: ListRole::default(),
-            stage: Stage::Compare,
+            stage: Stage::Scan,
             proof: ListProof { started_at: now, ..ListProof::default() },
             rows: RowResults::default(),
             written: WriteState::default(),
@@ -188,7 +188,7 @@ impl Job {
     /// Whether it has waited for more than [`IDLE_AFTER`] for requested records or followers only. That may last until records are
     /// given up.
     pub(super) fn is_idle(&self, now: i64) -> bool {
-        matches!(self.stage, Stage::Pages | Stage::Compare)
+        matches!(self.stage, Stage::Pages | Stage::Scan)
             && !(self.rows.asked_for.is_empty()
                 && self.written.unmarked.is_empty()
                 && self.role.may_request())
@@ -238,7 +238,7 @@ impl Job {
         self.requests.answered = *answered;
         self.proof.reading = Some(Arc::clone(reading));
         self.proof.filter.clone_from(filter);
-        (self.proof.started_at, self.proof.offer, self.stage) = (*started_at, *offer, Stage::Compare);
+        (self.proof.started_at, self.proof.offer, self.stage) = (*started_at, *offer, Stage::Scan);
     }
 
     /// Tells the leader what this shard has done.
@@ -293,7 +293,7 @@ impl Job {
     pub(super) fn release(&mut self, at: i64) -> bool {
         let is_released = matches!(self.stage, Stage::Braked(since) if since < at);
         if is_released {
-            self.stage = Stage::Compare;
+            self.stage = Stage::Scan;
             self.report(false);
         }
         is_released
@@ -301,11 +301,11 @@ impl Job {
 
     /// Moves the cursor behind the part of known records that was read; `None` if that was the last part.
     pub(super) fn take_cursor(&mut self) -> Option<Cursor> {
-        let Stage::Missing(missing) = &mut self.stage else { return None };
-        let after = missing.next.take()?;
-        let (vanished, unreadable) = (missing.vanished_count, missing.unreadable);
+        let Stage::Unlisted(reads) = &mut self.stage else { return None };
+        let after = reads.next.take()?;
+        let (vanished, unreadable) = (reads.vanished_count, reads.unreadable);
         self.cursor = Cursor { after: Some(after), vanished, unreadable, is_over: false };
-        self.stage = Stage::Compare;
+        self.stage = Stage::Scan;
         Some(self.cursor.clone())
     }
 
@@ -422,7 +422,7 @@ impl Job {
             None => self.proof.reading.as_ref().is_some_and(|reading| reading.is_over()),
         };
         if matches!(self.stage, Stage::Asking | Stage::Pages) {
-            self.stage = if is_over { Stage::Compare } else { Stage::Pages };
+            self.stage = if is_over { Stage::Scan } else { Stage::Pages };
         }
     }
 

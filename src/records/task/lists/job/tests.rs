@@ -90,7 +90,7 @@ fn only_a_later_order_releases_a_braked_list() {
     let mut job = Job { stage: Stage::Braked(7), ..list() };
 
     assert!(!job.release(6) && !job.release(7) && matches!(job.stage, Stage::Braked(7)));
-    assert!(job.release(8) && matches!(job.stage, Stage::Compare));
+    assert!(job.release(8) && matches!(job.stage, Stage::Scan));
     assert!(!job.release(9), "it is not braked");
 }
 
@@ -125,7 +125,7 @@ fn pages_whose_records_are_still_read_do_not_stop_the_next_page() {
 #[test]
 fn a_list_whose_last_page_has_no_mark_is_void_when_the_provider_goes_back() {
     let mut job = list();
-    job.stage = Stage::Compare;
+    job.stage = Stage::Scan;
     assert_eq!(job.note_regression(0), None, "all its pages are marked");
 
     job.written.unmarked = vec![mark(1)];
@@ -144,7 +144,7 @@ fn a_list_whose_provider_went_back_is_read_to_its_end_and_not_certified() {
         assert!(job.look(&page(&asked, ids)));
     }
 
-    assert!(matches!(job.stage, Stage::Compare) && !job.is_proved());
+    assert!(matches!(job.stage, Stage::Scan) && !job.is_proved());
     let certificate = job.certificate("records", 3, true, 20).unwrap();
     assert_eq!((certificate.certified, certificate.reason.as_deref()), (false, Some(REGRESSED)));
 }
@@ -256,14 +256,15 @@ fn known_records_are_read_part_by_part_and_it_is_kept_how_far() {
     let mut job = Job::new(run(), What::Known(AccountingResource::Charges), 7);
     assert_eq!(job.again(), Some((job.run.id.clone(), 5, AccountingResource::Charges)));
     let next = Some("accounting.charges/c/1".to_owned());
-    job.stage = Stage::Missing(Missing { next: next.clone(), unreadable: 3, ..Missing::default() });
+    job.stage =
+        Stage::Unlisted(UnlistedReads { next: next.clone(), unreadable: 3, ..UnlistedReads::default() });
 
     let cursor = job.take_cursor().unwrap();
 
     assert_eq!(cursor, Cursor { after: next, vanished: 0, unreadable: 3, is_over: false });
-    assert!(matches!(job.stage, Stage::Compare) && job.cursor == cursor);
+    assert!(matches!(job.stage, Stage::Scan) && job.cursor == cursor);
     // The last part has nothing behind it.
-    job.stage = Stage::Missing(Missing::default());
+    job.stage = Stage::Unlisted(UnlistedReads::default());
     assert_eq!(job.take_cursor(), None);
 }
 
