@@ -40,7 +40,7 @@ const COMMIT_RETRY_BACKOFF: BackoffPolicy = BackoffPolicy {
 };
 
 /// The outcome of a batch, and the committer for the next one.
-pub(super) type Ended = (Commit, Result<Written, Failure>);
+pub(super) type CommitEnd = (Commit, Result<Written, Failure>);
 
 /// Commits the batches of a shard, one at a time, also across rebuilds of its producer.
 pub(super) struct Commit {
@@ -101,7 +101,7 @@ impl Held {
 }
 
 impl Commit {
-    pub(super) async fn write(mut self, batch: Batch) -> Ended {
+    pub(super) async fn write(mut self, batch: Batch) -> CommitEnd {
         let written = self.try_write(batch).await;
         (self, written)
     }

@@ -34,7 +34,7 @@ use provider::api::{self, CallOptions};
 
 use super::{
     Shared,
-    commit::{Commit, Ended, Held, Moments, Written},
+    commit::{Commit, CommitEnd, Held, Moments, Written},
     draft::Draft,
     gauges::Gauges,
     lists::{Getting, Lists},
@@ -83,7 +83,7 @@ pub(super) struct Shard {
 }
 
 /// A read that has ended: record, answer, whether the path is known to be served, and its slot.
-type Read = (Subject, Result<Bytes, api::Error>, bool, OwnedSemaphorePermit);
+type FinishedRead = (Subject, Result<Bytes, api::Error>, bool, OwnedSemaphorePermit);
 
 impl Shard {
     /// Takes the shard over. When this returns, no earlier owner can write to it.
@@ -150,8 +150,8 @@ impl Shard {
         mut inbox: mpsc::Receiver<Input>,
         cancel: CancellationToken,
     ) -> Result<(), Failure> {
-        let mut reads: FuturesUnordered<BoxFuture<'static, Read>> = FuturesUnordered::new();
-        let mut committing: Option<BoxFuture<'static, Ended>> = None;
+        let mut reads: FuturesUnordered<BoxFuture<'static, FinishedRead>> = FuturesUnordered::new();
+        let mut committing: Option<BoxFuture<'static, CommitEnd>> = None;
         let mut gathers_until = Instant::now();
         let mut held: Vec<OwnedSemaphorePermit> = Vec::new();
         // Kept from turn to turn: a new request would go to the end of the semaphore's queue.
@@ -258,7 +258,7 @@ impl Shard {
     /// Starts as many reads as there are slots. Returns whether more could be started.
     fn begin_reads(
         &mut self,
-        reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
+        reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
         held: &mut Vec<OwnedSemaphorePermit>,
     ) -> bool {
         loop {
@@ -277,7 +277,11 @@ impl Shard {
         }
     }
 
-    fn begin_read(&self, ask: schedule::NextRead, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
+    fn begin_read(
+        &self,
+        ask: schedule::NextRead,
+        slot: OwnedSemaphorePermit,
+    ) -> BoxFuture<'static, FinishedRead> {
         let shared = Arc::clone(&self.shared);
         let schedule::NextRead { subject, priority, trace, is_delete } = ask;
         let looks = is_delete && shared.may_prove(subject.resource);
@@ -331,8 +335,8 @@ impl Shard {
 
     fn read_all(
         &mut self,
-        first: Read,
-        reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
+        first: FinishedRead,
+        reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
         held: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
         // A slot that moves to another shard is idle until that shard's turn, so each shard keeps its share.
@@ -393,7 +397,7 @@ impl Shard {
         ready > 0 && ready < BATCH_RECORDS && reads > 0 && !self.lists.has_parts()
     }
 
-    fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
+    fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, CommitEnd>>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
         if !self.held.is_empty() {
             // Without entries, so that no further rejection can hold it back again.
@@ -416,7 +420,10 @@ impl Shard {
 
     /// Handles the end of a commit, and then of storing its fence entries on this disk. Reads continue meanwhile: their results are
     /// compared when the next batch begins, which is later.
-    fn ended(&mut self, (commit, written): Ended) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
+    fn ended(
+        &mut self,
+        (commit, written): CommitEnd,
+    ) -> Result<Option<BoxFuture<'static, CommitEnd>>, Failure> {
         let mut written = match written {
             Ok(written) => written,
             Err(failure) => {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     super::state,
-    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Part, PartContent,
+    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Failed, Found, Got, ListTotals, Lists, Part, PartContent,
     Probe, Stage, UnlistedReads, What,
     job::{self, Job, answer},
     pages::Fetched,
@@ -375,7 +375,7 @@ impl Lists {
         let is_read_again =
             job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
         let vanished = if is_read_again { 0 } else { vanished };
-        let ended = Ended { certified, vanished, unread, offer: job.proof.offer };
+        let totals = ListTotals { certified, vanished, unread, offer: job.proof.offer };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());
             if !certificate.certified {
@@ -391,7 +391,7 @@ impl Lists {
         }
         // A verification publishes nothing, so it certifies nothing.
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
-        self.put(number, PartContent::End { certificate, state: kept, ended }, 512);
+        self.put(number, PartContent::End { certificate, state: kept, totals }, 512);
     }
 }
 

@@ -169,7 +169,7 @@ pub(super) enum Got {
     Known(u64, Result<Found, fence::Error>),
     Record(u64, Subject, u32, Result<Bytes, Failed>),
     /// Digests of the topic of a list, for a verification.
-    Topic(RunId, List, topic::Read),
+    Topic(RunId, List, topic::TopicRead),
     /// Number of known records of a list.
     Counted(u64, Result<u64, fence::Error>),
     /// What the leader of a list passes on; `None` if it has stopped.
@@ -286,7 +286,7 @@ enum PartContent {
         certificate: Option<Box<Certificate>>,
         /// State records to remove, and those to keep until the end of the run.
         state: Vec<(Key, Option<Bytes>)>,
-        ended: Ended,
+        totals: ListTotals,
     },
     /// State records, beside the progress of the run.
     State(Vec<(Key, Option<Bytes>)>),
@@ -305,7 +305,7 @@ struct PageMark {
 
 /// Counts that are added to the progress with the end of a list.
 #[derive(Debug, Clone, Copy, Default)]
-struct Ended {
+struct ListTotals {
     certified: u64,
     vanished: u64,
     unread: u64,

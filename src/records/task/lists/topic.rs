@@ -125,7 +125,7 @@ pub(super) struct View {
 }
 
 /// Result of a reading: digests of new records, and the next offset.
-pub(in crate::records::task) type Read = Result<(Digests, Option<i64>), String>;
+pub(in crate::records::task) type TopicRead = Result<(Digests, Option<i64>), String>;
 
 impl View {
     /// Whether the topic was read or given up.
@@ -151,7 +151,12 @@ impl View {
     ///
     /// # Errors
     /// The reason of a failed reading, to be logged.
-    pub(super) fn take(&mut self, read: Read, wait: impl FnOnce(u32) -> i64, now: i64) -> Result<(), String> {
+    pub(super) fn take(
+        &mut self,
+        read: TopicRead,
+        wait: impl FnOnce(u32) -> i64,
+        now: i64,
+    ) -> Result<(), String> {
         let started = self.reading.take();
         match read {
             Ok((digests, next)) => {
@@ -214,7 +219,7 @@ pub(super) async fn read(
     shard: i32,
     start: StartOffset,
     fence: FenceLookup,
-) -> Read {
+) -> TopicRead {
     let topic = shared.output.preparer.topic_name(list.topic());
     let describe = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));
     let starts = [(shard, start)].into();

@@ -10,7 +10,7 @@ use model::{
 };
 
 use super::{
-    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, PageMark, Part, PartContent, Stage,
+    Active, FORGOTTEN_AT_ONCE, LOOK, ListTotals, Lists, NAMED, PageMark, Part, PartContent, Stage,
     comparing::{Comparing, Finding, Looked},
     job::{Answer, Job},
     rows,
@@ -111,12 +111,12 @@ impl Lists {
                     job.count(published, 0);
                 }
             }
-            PartContent::End { certificate, state, ended } => {
+            PartContent::End { certificate, state, totals } => {
                 draft.batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
                 draft.batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // Counted with the certificate, so that no crash makes it count twice.
-                let Ended { certified, vanished, unread, offer } = *ended;
+                let ListTotals { certified, vanished, unread, offer } = *totals;
                 let RunProgress { lists, work, compared, .. } = &mut active.progress;
                 lists.ended += 1;
                 lists.certified += certified;

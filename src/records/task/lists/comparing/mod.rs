@@ -247,7 +247,7 @@ impl Lists {
     }
 
     /// Takes the result of reading a topic.
-    pub(super) fn topic_read(&mut self, run: RunId, list: List, read: topic::Read, now: i64) {
+    pub(super) fn topic_read(&mut self, run: RunId, list: List, read: topic::TopicRead, now: i64) {
         let Some(view) = self.runs.get_mut(&run).and_then(|active| active.views.get_mut(&list)) else {
             return;
         };
