@@ -19,7 +19,7 @@ use model::{
 
 use super::{
     Shared, now,
-    state::{self, Brake, Collection, Mark, Path},
+    state::{self, BatchId, Brake, Collection, Path},
     taking::unwritten,
 };
 use crate::{
@@ -147,7 +147,7 @@ impl Commit {
                     // A transaction that the previous producer left open must not become visible with the next one.
                     self.shared.starts(self.shard, self.writer.producer()).await?;
                     // Every batch writes its id, from which an unknown outcome is resolved.
-                    let found = self.shared.known(self.shard).await?.batch;
+                    let found = self.shared.read_state(self.shard).await?.batch;
                     if found.as_deref() == Some(&id) {
                         self.done(id, batch, encoded.fences, &mut written);
                     } else if found == self.last {
@@ -284,8 +284,8 @@ impl Shared {
         for certificate in &batch.certificates {
             encoded.batch.add(self.certificate(certificate)?);
         }
-        let mark = state::json(&Mark { id: id.to_owned() });
-        encoded.batch.add(self.output.preparer.state(&state::batch(shard), Some(mark)));
+        let id = state::json(&BatchId { id: id.to_owned() });
+        encoded.batch.add(self.output.preparer.state(&state::batch(shard), Some(id)));
         Ok(encoded)
     }
 

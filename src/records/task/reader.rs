@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Input {
     /// The resource of its event topic.
-    pub(super) lane: AccountingResource,
+    pub(super) resource: AccountingResource,
     /// The next offset: the one after the event.
     pub(super) next: i64,
     pub(super) request: ReadRequest,
@@ -188,7 +188,7 @@ impl Reader {
             Ok(event) => self.placed(ReadRequest::of(event), shard),
             Err(message) => ReadRequest::Unusable("avro::Error", message),
         };
-        self.send(shard, Input { lane: resource, next, request, event }).await?;
+        self.send(shard, Input { resource, next, request, event }).await?;
         self.shared.events.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
@@ -282,7 +282,7 @@ impl Reader {
             Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
         self.positions.insert((resource, partition), StartOffset::Offset(next));
         let (request, event) = (ReadRequest::Lost(gap), Arc::new(source));
-        self.send(partition, Input { lane: resource, next, request, event }).await
+        self.send(partition, Input { resource, next, request, event }).await
     }
 }
 

@@ -94,17 +94,17 @@ impl Shard {
         let begun = Instant::now();
         let mut writer = shared.take_writer(number).await?;
         let starts = shared.starts(number, writer.producer()).await?;
-        let mut known = shared.known(number).await?;
-        let fence = shared.fence(number, &known, &mut writer).await?;
+        let mut stored = shared.read_state(number).await?;
+        let fence = shared.fence(number, &stored, &mut writer).await?;
         let mut scheduler = Scheduler::new(shared.rules());
-        let left_over = known.take_left_over(number);
-        let parked = known.parked.len();
+        let left_over = stored.take_left_over(number);
+        let parked = stored.parked.len();
         // Parked records of a resource whose events are no longer read stay in the state topic until they are read again.
-        let own = std::mem::take(&mut known.parked).into_values();
+        let own = std::mem::take(&mut stored.parked).into_values();
         let own = own.filter(|one| shared.source.enrich_resources.contains(&one.subject.resource));
         own.for_each(|parked| scheduler.adopt(parked));
-        known.paths.drain(..).for_each(|resource| scheduler.adopt_path(resource));
-        for (resource, since, count) in known.brakes.drain(..) {
+        stored.paths.drain(..).for_each(|resource| scheduler.adopt_path(resource));
+        for (resource, since, count) in stored.brakes.drain(..) {
             scheduler.adopt_brake(resource, since, count);
         }
         tracing::info!(
@@ -115,8 +115,8 @@ impl Shard {
             took = ?begun.elapsed(),
             "took a shard"
         );
-        let (last, moments) = (known.batch.take(), Moments::default());
-        let lists = Lists::new(Arc::clone(&shared), number, known.lists, left_over);
+        let (last, moments) = (stored.batch.take(), Moments::default());
+        let lists = Lists::new(Arc::clone(&shared), number, stored.lists, left_over);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         Ok(Self {
             shared,
@@ -320,7 +320,7 @@ impl Shard {
         Ok(())
     }
 
-    fn take_in(&mut self, Input { lane, next, request, event }: Input) -> Result<(), Failure> {
+    fn take_in(&mut self, Input { resource, next, request, event }: Input) -> Result<(), Failure> {
         self.shared.task.recorder.polled(1, Duration::ZERO);
         let stored = match &request {
             schedule::ReadRequest::Wanted(wanted) => self.stored(&wanted.subject)?,
@@ -329,7 +329,7 @@ impl Shard {
         if !matches!(request, schedule::ReadRequest::Lost(_)) {
             self.taken = Some(event.received_at);
         }
-        self.scheduler.take(lane, next, request, event, stored.as_ref(), now());
+        self.scheduler.take(resource, next, request, event, stored.as_ref(), now());
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `batch/{shard}` | [`Mark`]: id of the last batch |
+//! | `batch/{shard}` | [`BatchId`]: id of the last batch |
 //! | `path/{shard}/{resource}` | [`Path`]: a by-id path has returned a record |
 //! | `brake/{shard}/{resource}` | [`Brake`]: deletes of the day |
 //! | `rebuild/{shard}` | fences are being rebuilt |
@@ -41,7 +41,7 @@ const KNOWN: &str = "known";
 
 /// Id of the last committed batch.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct BatchId {
     pub(super) id: String,
 }
 
@@ -215,7 +215,7 @@ pub(super) fn json(value: &impl Serialize) -> Bytes {
 
 /// The state of a shard, read from the state topic.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct StoredState {
     /// Parked records by key.
     pub(super) parked: BTreeMap<String, Parked>,
     pub(super) paths: Vec<AccountingResource>,
@@ -243,7 +243,7 @@ pub(super) struct ListState {
     pub(super) progress: BTreeMap<RunId, RunProgress>,
 }
 
-impl Known {
+impl StoredState {
     /// Applies a record; an error says why it is invalid. Only paths of `grant` and progress of runs of `connector` count.
     pub(super) fn apply(
         &mut self,
@@ -268,7 +268,7 @@ impl Known {
         }
         let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
         match (kind.as_str(), &rest[..], value) {
-            (BATCH, [], Some(value)) => self.batch = Some(read::<Mark>(value)?.id),
+            (BATCH, [], Some(value)) => self.batch = Some(read::<BatchId>(value)?.id),
             (PATH, [resource], Some(value)) => {
                 let is_own = read::<Path>(value)?.grant == grant;
                 self.paths.extend(resource.parse::<AccountingResource>().ok().filter(|_| is_own));
@@ -382,34 +382,34 @@ fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
 mod tests {
     use super::*;
 
-    fn apply(known: &mut Known, key: &Key, value: Option<&str>) -> Result<(), String> {
+    fn apply(stored: &mut StoredState, key: &Key, value: Option<&str>) -> Result<(), String> {
         let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
-        known.apply(3, key.as_str(), value.as_ref(), "grant", "records")
+        stored.apply(3, key.as_str(), value.as_ref(), "grant", "records")
     }
 
     #[test]
     fn what_was_read_of_a_list_is_kept_by_collection_and_order_and_forgotten_with_its_last_page() {
-        let mut known = Known::default();
+        let mut stored = StoredState::default();
         let run = RunId::new("repair/h/x").unwrap();
         let asked_at = 5;
         let all = Collection { run: run.clone(), asked_at, list: List::Companies, company: None };
         let one = Collection { run, asked_at, list: List::Customers, company: CompanyId::new("a/b").ok() };
         for (collection, n) in [(&all, 1), (&one, 10), (&one, 9)] {
-            apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
+            apply(&mut stored, &collection.page(3, n), Some("{}")).unwrap();
         }
 
-        let numbers: Vec<u64> = known.lists.pages[&one].keys().copied().collect();
-        assert_eq!((known.lists.pages.len(), numbers), (2, vec![9, 10]));
+        let numbers: Vec<u64> = stored.lists.pages[&one].keys().copied().collect();
+        assert_eq!((stored.lists.pages.len(), numbers), (2, vec![9, 10]));
 
-        apply(&mut known, &all.page(3, 1), None).unwrap();
-        assert_eq!(known.lists.pages.keys().collect::<Vec<_>>(), [&one]);
-        apply(&mut known, &one.page(4, 11), Some("{}")).unwrap();
-        assert_eq!(known.lists.pages[&one].len(), 2, "of another shard");
+        apply(&mut stored, &all.page(3, 1), None).unwrap();
+        assert_eq!(stored.lists.pages.keys().collect::<Vec<_>>(), [&one]);
+        apply(&mut stored, &one.page(4, 11), Some("{}")).unwrap();
+        assert_eq!(stored.lists.pages[&one].len(), 2, "of another shard");
     }
 
     #[test]
     fn state_of_an_ended_or_unknown_run_is_left_over() {
-        let mut known = Known::default();
+        let mut stored = StoredState::default();
         let mut expected = Vec::new();
         for (run, state) in [("open", Some("running")), ("over", Some("ended")), ("unknown", None)] {
             let run = RunId::new(run).unwrap();
@@ -422,36 +422,36 @@ mod tests {
             let void = collection.void(3);
             let keys = [collection.page(3, 0), collection.page(3, 1), over, void, cursor(3, &again)];
             for key in &keys[..4] {
-                apply(&mut known, key, Some("{}")).unwrap();
+                apply(&mut stored, key, Some("{}")).unwrap();
             }
             let value = String::from_utf8(json(&written).to_vec()).unwrap();
-            apply(&mut known, &keys[4], Some(&value)).unwrap();
-            assert_eq!(known.lists.cursors[&again], written);
+            apply(&mut stored, &keys[4], Some(&value)).unwrap();
+            assert_eq!(stored.lists.cursors[&again], written);
             if let Some(state) = state {
                 let progress = format!(
                     r#"{{"connector":"records","run":"{run}","shard":3,"state":"{state}","lists":0,"ended":0,"certified":0,
                         "pages":0,"rows":0,"published":0,"vanished":0,"startedAt":1,"updatedAt":1}}"#
                 );
-                apply(&mut known, &RunProgress::key_of(3, "records", &run), Some(&progress)).unwrap();
+                apply(&mut stored, &RunProgress::key_of(3, "records", &run), Some(&progress)).unwrap();
             }
             if state != Some("running") {
                 expected.extend(keys);
             }
         }
 
-        let mut left = known.take_left_over(3);
+        let mut left = stored.take_left_over(3);
 
         left.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         expected.sort_by(|one: &Key, other| one.as_str().cmp(other.as_str()));
         assert_eq!(left, expected);
         let sizes = (
-            known.lists.pages.len(),
-            known.lists.over.len(),
-            known.lists.void.len(),
-            known.lists.cursors.len(),
+            stored.lists.pages.len(),
+            stored.lists.over.len(),
+            stored.lists.void.len(),
+            stored.lists.cursors.len(),
         );
         assert_eq!(sizes, (1, 1, 1, 1));
-        assert!(known.take_left_over(3).is_empty());
+        assert!(stored.take_left_over(3).is_empty());
     }
 
     #[test]
@@ -477,40 +477,40 @@ mod tests {
         for (cause, origin, is_hit) in
             [("listed", "", true), ("floor", row, true), ("below", row, false), ("floor", "", false)]
         {
-            let mut known = Known::default();
-            apply(&mut known, &RunProgress::key_of(3, "records", &run), Some(open)).unwrap();
+            let mut stored = StoredState::default();
+            apply(&mut stored, &RunProgress::key_of(3, "records", &run), Some(open)).unwrap();
             let own = of(List::Customers, Some("c"));
             let others =
                 [of(List::Customers, Some("d")), of(List::Accounts, Some("c")), of(List::Payroll, None)];
             for collection in others.iter().chain([&own]) {
                 for n in 0..3 {
-                    apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
+                    apply(&mut stored, &collection.page(3, n), Some("{}")).unwrap();
                 }
             }
             apply(
-                &mut known,
+                &mut stored,
                 &Key::shard_state("parked", 3, &["customers", "c", "r"]),
                 Some(&parked(cause, origin)),
             )
             .unwrap();
 
-            let left = known.take_left_over(3);
+            let left = stored.take_left_over(3);
 
             let pages: Vec<Key> = [1, 2].map(|n| own.page(3, n)).into_iter().filter(|_| is_hit).collect();
             assert_eq!(left, pages, "{cause} {origin}");
-            let sizes: Vec<usize> = known.lists.pages[&own].values().map(Bytes::len).collect();
+            let sizes: Vec<usize> = stored.lists.pages[&own].values().map(Bytes::len).collect();
             assert_eq!(
                 sizes,
                 if is_hit { [2, 0, 0] } else { [2; 3] },
                 "counts stay, and how many pages there were"
             );
-            assert!(others.iter().all(|one| known.lists.pages[one].values().all(|page| page.len() == 2)));
+            assert!(others.iter().all(|one| stored.lists.pages[one].values().all(|page| page.len() == 2)));
         }
     }
 
     #[test]
     fn a_list_is_over_in_the_run_that_says_so_whatever_other_runs_have_proved_of_it() {
-        let (mut known, asked_at) = (Known::default(), 5);
+        let (mut stored, asked_at) = (StoredState::default(), 5);
         let [long, beside] = ["repair/h/x", "beside"].map(|id| RunId::new(id).unwrap());
         let company = CompanyId::new("a/b").ok();
         let all = Collection { run: long.clone(), asked_at, list: List::Companies, company: None };
@@ -518,40 +518,42 @@ mod tests {
         let other = Collection { run: beside, ..one.clone() };
         let earlier = Collection { asked_at: 4, ..one.clone() };
         for collection in [&all, &one, &other, &earlier] {
-            apply(&mut known, &collection.over(3), Some("{}")).unwrap();
+            apply(&mut stored, &collection.over(3), Some("{}")).unwrap();
         }
-        apply(&mut known, &one.over(4), None).unwrap();
-        assert_eq!(known.lists.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
+        apply(&mut stored, &one.over(4), None).unwrap();
+        assert_eq!(stored.lists.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
 
         // The other run has ended, and so has the earlier one with the same id.
-        apply(&mut known, &other.over(3), None).unwrap();
-        apply(&mut known, &earlier.over(3), None).unwrap();
+        apply(&mut stored, &other.over(3), None).unwrap();
+        apply(&mut stored, &earlier.over(3), None).unwrap();
 
-        assert_eq!(known.lists.over, HashSet::from([all, one]));
-        assert!(known.lists.pages.is_empty(), "it is no page");
-        assert!(apply(&mut known, &Key::shard_state(OVER, 3, &["r", "x", "customers"]), Some("{}")).is_err());
+        assert_eq!(stored.lists.over, HashSet::from([all, one]));
+        assert!(stored.lists.pages.is_empty(), "it is no page");
+        assert!(
+            apply(&mut stored, &Key::shard_state(OVER, 3, &["r", "x", "customers"]), Some("{}")).is_err()
+        );
     }
 
     #[test]
     fn each_kind_reads_back_and_broken_records_are_reported() {
-        let mut known = Known::default();
+        let mut stored = StoredState::default();
         let charges = AccountingResource::Charges;
         let text = |value: Bytes| String::from_utf8(value.to_vec()).unwrap();
-        let mark = text(json(&Mark { id: "b-1".into() }));
-        apply(&mut known, &batch(3), Some(&mark)).unwrap();
+        let id = text(json(&BatchId { id: "b-1".into() }));
+        apply(&mut stored, &batch(3), Some(&id)).unwrap();
         for grant in ["grant", "another"] {
             let value = text(json(&Path { grant: grant.into(), at: 1 }));
-            apply(&mut known, &path(3, charges), Some(&value)).unwrap();
+            apply(&mut stored, &path(3, charges), Some(&value)).unwrap();
         }
-        apply(&mut known, &brake(3, charges), Some(&text(json(&Brake { since: 5, count: 2 })))).unwrap();
-        apply(&mut known, &rebuild(3), Some("{}")).unwrap();
-        apply(&mut known, &probe(3, List::Customers), Some(&text(json(&Probe { thin: true, at: 7 }))))
+        apply(&mut stored, &brake(3, charges), Some(&text(json(&Brake { since: 5, count: 2 })))).unwrap();
+        apply(&mut stored, &rebuild(3), Some("{}")).unwrap();
+        apply(&mut stored, &probe(3, List::Customers), Some(&text(json(&Probe { thin: true, at: 7 }))))
             .unwrap();
 
-        assert_eq!((known.batch.as_deref(), known.rebuilds), (Some("b-1"), true));
-        assert_eq!((&known.paths[..], &known.brakes[..]), (&[charges][..], &[(charges, 5, 2)][..]));
-        assert_eq!(known.lists.probes[&List::Customers], Probe { thin: true, at: 7 });
-        assert!(apply(&mut known, &batch(3), Some("{")).is_err());
-        assert!(apply(&mut known, &brake(3, charges), Some("{}")).is_err());
+        assert_eq!((stored.batch.as_deref(), stored.rebuilds), (Some("b-1"), true));
+        assert_eq!((&stored.paths[..], &stored.brakes[..]), (&[charges][..], &[(charges, 5, 2)][..]));
+        assert_eq!(stored.lists.probes[&List::Customers], Probe { thin: true, at: 7 });
+        assert!(apply(&mut stored, &batch(3), Some("{")).is_err());
+        assert!(apply(&mut stored, &brake(3, charges), Some("{}")).is_err());
     }
 }

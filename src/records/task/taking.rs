@@ -15,7 +15,7 @@ use model::{AccountingResource, Key, Stamp, Topic};
 
 use super::{
     Shared,
-    state::{self, Known},
+    state::{self, StoredState},
 };
 use crate::{
     plugin::Failure,
@@ -68,7 +68,7 @@ impl Shared {
     pub(super) async fn fence(
         &self,
         shard: i32,
-        known: &Known,
+        stored: &StoredState,
         writer: &mut ShardWriter,
     ) -> Result<ShardFence, Failure> {
         let tools = &self.task.tools;
@@ -77,7 +77,7 @@ impl Shared {
         let mut fence = self.fences.all.shard(prefix, shard).await.map_err(unreadable)?;
         let topic = self.output.preparer.topic_name(Topic::Fences);
         let mut restored = fence.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
-        if restored.birth.is_none() || known.rebuilds {
+        if restored.birth.is_none() || stored.rebuilds {
             self.rebuild(shard, restored.birth.is_none(), writer).await?;
             restored = fence.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
         }
@@ -154,15 +154,15 @@ impl Shared {
     }
 
     /// Reads the state of a shard from the state topic.
-    pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
-        let mut known = Known::default();
+    pub(super) async fn read_state(&self, shard: i32) -> Result<StoredState, Failure> {
+        let mut stored = StoredState::default();
         let topic = self.output.preparer.topic_name(Topic::State);
         let grant = &self.source.provider.oauth.logins.accounting.grant;
         let mut strange = BTreeMap::new();
         let each = |record: kafka::ConsumerRecord| {
             let (key, value) = (record.key.as_deref(), record.value.as_ref());
             let Some(Ok(key)) = key.map(std::str::from_utf8) else { return };
-            match known.apply(shard, key, value, grant, &self.task.connector) {
+            match stored.apply(shard, key, value, grant, &self.task.connector) {
                 Ok(()) => drop(strange.remove(key)),
                 Err(what) => drop(strange.insert(key.to_owned(), (record.offset, what))),
             }
@@ -170,7 +170,7 @@ impl Shared {
         let read = kafka::read_to_end(&self.task.tools.kafka, &topic, &[shard], READ_LIMIT, each).await;
         read.map_err(|error| Failure::kafka("read the state of a shard", error))?;
         match strange.into_iter().next() {
-            None => Ok(known),
+            None => Ok(stored),
             // The offset of a parked event has moved on, so skipping the entry would lose the event.
             Some((key, (offset, what))) => Err(Failure::permanent(
                 "UnreadableState",
