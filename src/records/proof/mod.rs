@@ -142,11 +142,11 @@ struct PagesRead {
 struct FilterEvidence {
     /// Whether pages are requested with the filter.
     is_used: bool,
-    /// Places of the records that it must return, because page 1 without the filter shows that they changed later.
+    /// Indexes of the records that it must return, because page 1 without the filter shows that they changed later.
     expected: Vec<u32>,
-    /// Places of the records that it returned.
+    /// Indexes of the records that it returned.
     through: RoaringBitmap,
-    /// Number of records on page 1 without the filter. They have the first places.
+    /// Number of records on page 1 without the filter. They have the first indexes.
     plain: u32,
     /// It returned a record that is not on page 1 without the filter.
     has_more: bool,
@@ -191,8 +191,8 @@ impl Reading {
     /// A page, which the message names, does not belong to a reading with these settings.
     pub fn restore(settings: Settings, marks: impl IntoIterator<Item = Seen>) -> Result<Self, String> {
         let mut reading = Self::new(settings);
-        for (place, seen) in marks.into_iter().enumerate() {
-            reading.look(&seen).map_err(|unfit| format!("mark {}: {unfit}", place + 1))?;
+        for (index, seen) in marks.into_iter().enumerate() {
+            reading.look(&seen).map_err(|unfit| format!("mark {}: {unfit}", index + 1))?;
         }
         Ok(reading)
     }
@@ -290,15 +290,15 @@ impl Reading {
         let problem = self.page_problem(seen);
         self.paging.base = self.paging.base.or(seen.base);
         for row in &*seen.rows {
-            let (place, before) = remember(&mut self.memory, row, turn);
+            let (index, before) = remember(&mut self.memory, row, turn);
             if self.filter.is_used {
-                self.filter.through.insert(place);
-                self.filter.has_more |= place >= self.filter.plain;
+                self.filter.through.insert(index);
+                self.filter.has_more |= index >= self.filter.plain;
                 self.filter.has_earlier |= self.is_earlier(row);
             }
             if problem.is_none() {
                 for count in &mut self.counts {
-                    count.show(row, place, before);
+                    count.show(row, index, before);
                 }
             }
         }
@@ -393,7 +393,7 @@ impl Reading {
     fn take_plain(&mut self, seen: &Seen) {
         let later = seen.rows.iter().filter(|row| self.is_later(row));
         let expected: Vec<u32> =
-            later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
+            later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.index).collect();
         let tells_all = seen.rows.iter().all(|row| row.changed_at.is_some());
         if seen.rows.len() < self.paging.size as usize || expected.is_empty() || !tells_all {
             // The page is short, or its rows cannot check the filter: read the whole list.
@@ -479,14 +479,14 @@ impl Reading {
         }
     }
 
-    /// Concludes with the proof of the count at this place, if the filter passes its check.
-    fn certify(&mut self, method: CertificateMethod, place: usize) {
+    /// Concludes with the proof of the count at this index, if the filter passes its check.
+    fn certify(&mut self, method: CertificateMethod, index: usize) {
         let doubt = self.settings.filter.as_ref().and_then(|filter| self.filter_doubt(filter));
         match (doubt, self.settings.filter) {
             (None, Some(Filter::Changed { .. })) if self.filter.is_used => {
-                self.verdict = Some(ProofVerdict::Changes(place));
+                self.verdict = Some(ProofVerdict::Changes(index));
             }
-            (None, _) => self.verdict = Some(ProofVerdict::Proved(method, place)),
+            (None, _) => self.verdict = Some(ProofVerdict::Proved(method, index)),
             (Some(why), Some(Filter::Configured)) => self.conclude(Some(why)),
             (Some(why), _) => self.void_pass(1, why),
         }
@@ -507,7 +507,7 @@ impl Reading {
         if *has_earlier {
             return Some("the filter returns rows that changed earlier".to_owned());
         }
-        let missing = expected.iter().filter(|place| !through.contains(**place)).count();
+        let missing = expected.iter().filter(|index| !through.contains(**index)).count();
         if missing > 0 {
             return Some(format!("the filter omits {missing} rows of page 1 that changed later"));
         }
@@ -539,8 +539,8 @@ impl Reading {
         if self.verdict.is_some() {
             return;
         }
-        if let Some(place) = self.counts.iter().rposition(|count| count.missing() == Some(0)) {
-            self.certify(CertificateMethod::Counting, place);
+        if let Some(index) = self.counts.iter().rposition(|count| count.missing() == Some(0)) {
+            self.certify(CertificateMethod::Counting, index);
         }
     }
 

@@ -157,7 +157,7 @@ pub enum ReadingStep {
 #[derive(Debug, Clone)]
 pub(super) struct Pass {
     pub(super) walk: PageWalk,
-    /// Distinct records that it has shown, by place.
+    /// Distinct records that it has shown, by index.
     pub(super) shown: RoaringBitmap,
     pub(super) pages: Vec<PassPage>,
     pub(super) step: PassStep,
@@ -201,7 +201,7 @@ impl Pass {
 }
 
 fn is_new(shown: &mut RoaringBitmap, row: &Row, memory: &ShownRecords) -> bool {
-    memory.get(&row.id).is_none_or(|known| shown.insert(known.place))
+    memory.get(&row.id).is_none_or(|known| shown.insert(known.index))
 }
 
 /// Converts a page for [`PageWalk`].
@@ -248,28 +248,28 @@ pub(super) struct KnownVersion {
     /// it before *e*.
     turn: u32,
     /// Number of other records shown before it first was. It identifies the record in bitmaps.
-    pub(super) place: u32,
+    pub(super) index: u32,
 }
 
 /// All records shown in any pass.
 pub(super) type ShownRecords = HashMap<u128, KnownVersion>;
 
-/// Remembers a row. Returns its place, and the version known before.
+/// Remembers a row. Returns its index, and the version known before.
 pub(super) fn remember(memory: &mut ShownRecords, row: &Row, turn: u32) -> (u32, Option<KnownVersion>) {
     // The limits on passes and rows keep it below the maximum.
     let next = u32::try_from(memory.len()).unwrap_or(u32::MAX);
-    let shown = KnownVersion { version: row.version, turn, place: next };
+    let shown = KnownVersion { version: row.version, turn, index: next };
     match memory.entry(row.id) {
-        Entry::Vacant(place) => {
-            place.insert(shown);
+        Entry::Vacant(vacant) => {
+            vacant.insert(shown);
             (next, None)
         }
         Entry::Occupied(mut known) => {
             let before = *known.get();
             if before.version != row.version {
-                known.insert(KnownVersion { place: before.place, ..shown });
+                known.insert(KnownVersion { index: before.index, ..shown });
             }
-            (before.place, Some(before))
+            (before.index, Some(before))
         }
     }
 }
@@ -336,18 +336,18 @@ impl PassCount {
         let mut read = RoaringBitmap::new();
         let before = pass.iter().filter(|page| page.turn <= turn);
         for shown in before.flat_map(|page| &*page.seen.rows).filter_map(|row| memory.get(&row.id)) {
-            read.insert(shown.place);
+            read.insert(shown.index);
         }
         let mut gone = read.clone();
         for shown in seen.rows.iter().filter_map(|row| memory.get(&row.id)) {
-            gone.remove(shown.place);
+            gone.remove(shown.index);
         }
         let sure = cut.0.saturating_sub(MARGIN);
         let found = RoaringBitmap::new();
         let mut count = Self { turn, listed, total: seen.total, cut, sure, read, gone, found };
         for row in pass.iter().filter(|page| page.turn > turn).flat_map(|page| &*page.seen.rows) {
             if let Some(shown) = memory.get(&row.id) {
-                count.show(row, shown.place, Some(*shown));
+                count.show(row, shown.index, Some(*shown));
             }
         }
         Ok(count)
@@ -368,22 +368,22 @@ impl PassCount {
         }
         let mut read = RoaringBitmap::new();
         for known in first.seen.rows.iter().filter_map(|row| memory.get(&row.id)) {
-            read.insert(known.place);
+            read.insert(known.index);
         }
         let (cut, (gone, found)) = (interval(seen, skew), Default::default());
         Ok(Self { turn: *turn, listed, total: seen.total, cut, sure: cut.0, read, gone, found })
     }
 
-    /// Takes a row of a page sent after the answer of *e*, with its place and the version known before.
-    pub(super) fn show(&mut self, row: &Row, place: u32, before: Option<KnownVersion>) {
-        if self.read.contains(place) {
-            self.gone.remove(place);
+    /// Takes a row of a page sent after the answer of *e*, with its index and the version known before.
+    pub(super) fn show(&mut self, row: &Row, index: u32, before: Option<KnownVersion>) {
+        if self.read.contains(index) {
+            self.gone.remove(index);
             return;
         }
         let older = row.changed_at.is_some_and(|changed_at| changed_at < self.sure);
         let unchanged = before.is_some_and(|shown| shown.version == row.version && shown.turn < self.turn);
         if older || unchanged {
-            self.found.insert(place);
+            self.found.insert(index);
         }
     }
 
@@ -404,14 +404,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_keeps_its_place_when_its_version_changes() {
+    fn record_keeps_its_index_when_its_version_changes() {
         let (mut memory, row) = (ShownRecords::new(), Row { id: 7, version: 1, changed_at: None });
         remember(&mut memory, &Row { id: 9, ..row }, 0);
 
         assert!(matches!(remember(&mut memory, &row, 1), (1, None)));
-        let (place, before) = remember(&mut memory, &Row { version: 2, ..row }, 2);
-        assert_eq!((place, before.map(|shown| (shown.version, shown.turn))), (1, Some((1, 1))));
-        let (place, before) = remember(&mut memory, &Row { version: 2, ..row }, 3);
-        assert_eq!((place, before.map(|shown| (shown.version, shown.turn))), (1, Some((2, 2))));
+        let (index, before) = remember(&mut memory, &Row { version: 2, ..row }, 2);
+        assert_eq!((index, before.map(|shown| (shown.version, shown.turn))), (1, Some((1, 1))));
+        let (index, before) = remember(&mut memory, &Row { version: 2, ..row }, 3);
+        assert_eq!((index, before.map(|shown| (shown.version, shown.turn))), (1, Some((2, 2))));
     }
 }

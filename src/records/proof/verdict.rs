@@ -93,7 +93,7 @@ impl Reading {
 
     /// Ends the reading without a proof.
     pub(super) fn conclude(&mut self, reason: Option<String>) {
-        let missing = |(place, count): (usize, &PassCount)| Some((place, count.missing()?));
+        let missing = |(index, count): (usize, &PassCount)| Some((index, count.missing()?));
         let best = self.counts.iter().enumerate().filter_map(missing).min_by_key(|(_, missing)| *missing);
         let reason = reason.unwrap_or_else(|| match (&self.passes.void, best) {
             (Some((page, why)), _) => format!("page {page}: {why}"),
@@ -106,14 +106,14 @@ impl Reading {
                     .to_owned()
             }
         });
-        self.verdict = Some(ProofVerdict::Unproved(reason, best.map(|(place, _)| place)));
+        self.verdict = Some(ProofVerdict::Unproved(reason, best.map(|(index, _)| index)));
     }
 
     /// The count on which the verdict is based.
     fn decisive(&self) -> Option<&PassCount> {
         match self.verdict.as_ref()? {
-            ProofVerdict::Proved(_, place) | ProofVerdict::Changes(place) => self.counts.get(*place),
-            ProofVerdict::Unproved(_, place) => self.counts.get((*place)?),
+            ProofVerdict::Proved(_, index) | ProofVerdict::Changes(index) => self.counts.get(*index),
+            ProofVerdict::Unproved(_, index) => self.counts.get((*index)?),
         }
     }
 }

@@ -292,9 +292,9 @@ impl Shared {
     /// The record of a certificate; its id names the run.
     fn certificate(
         &self,
-        (certificate, asked_at): &(Certificate, i64),
+        (certificate, requested_at): &(Certificate, i64),
     ) -> Result<EncodedRecord, publish::Error> {
-        let id = Collection::certificate_id(&certificate.scope.run, *asked_at);
+        let id = Collection::certificate_id(&certificate.scope.run, *requested_at);
         let meta = RecordMeta::new(id, Origin::Snapshot);
         let value = model::Value::Certificate(Box::new(certificate.clone()));
         let outgoing = Outgoing::new(value, meta)

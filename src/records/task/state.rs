@@ -7,15 +7,15 @@
 //! | `brake/{shard}/{resource}` | [`Brake`]: deletes of the day |
 //! | `rebuild/{shard}` | fences are being rebuilt |
 //! | `probe/{shard}/{list}` | [`Probe`]: whether its rows are whole records |
-//! | `page/{shard}/{run}/{asked at}/{list}/{n}`, for one company `…/{list}/{company}/{n}` | [`mark`] of a page of a list, in reading order |
+//! | `page/{shard}/{run}/{requested at}/{list}/{n}`, for one company `…/{list}/{company}/{n}` | [`mark`] of a page of a list, in reading order |
 //! | the same with 0 for `n` | [`Counts`]: results of its rows |
-//! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this company |
-//! | `over/{shard}/{run}/{asked at}/{list}`, for one company `…/{list}/{company}` | the list has ended, its run has not |
+//! | `page/{shard}/{run}/{requested at}/companies/{company}/0` | the run's own list of companies has shown this company |
+//! | `over/{shard}/{run}/{requested at}/{list}`, for one company `…/{list}/{company}` | the list has ended, its run has not |
 //! | `void/{shard}/…`, as `over` | a record of this list had a version regression: the list cannot be certified in this run |
-//! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: up to where known records were read again |
+//! | `known/{shard}/{run}/{requested at}/{resource}` | [`Cursor`]: up to where known records were read again |
 //! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] |
 //!
-//! `{asked at}` is the time at which the run was requested: a later run may have the same id.
+//! `{requested at}` is the time at which the run was requested: a later run may have the same id.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, btree_map};
 
@@ -98,7 +98,7 @@ pub(super) type Again = (RunId, i64, AccountingResource);
 pub(super) struct Collection {
     pub(super) run: RunId,
     /// When the run was requested: an earlier, deleted run may have had the same id.
-    pub(super) asked_at: i64,
+    pub(super) requested_at: i64,
     pub(super) list: List,
     /// `None` if the list spans companies.
     pub(super) company: Option<CompanyId>,
@@ -106,12 +106,12 @@ pub(super) struct Collection {
 
 impl Collection {
     /// The id of a certificate, unique to the run.
-    pub(super) fn certificate_id(run: &RunId, asked_at: i64) -> String {
-        format!("{run}@{asked_at}")
+    pub(super) fn certificate_id(run: &RunId, requested_at: i64) -> String {
+        format!("{run}@{requested_at}")
     }
 
     /// Parses the parts of a key.
-    fn parse(run: &str, asked_at: &str, list: &str, company: &[&str]) -> Result<Self, String> {
+    fn parse(run: &str, requested_at: &str, list: &str, company: &[&str]) -> Result<Self, String> {
         let broken = |error: model::Error| error.to_string();
         let company = match company {
             [] => None,
@@ -119,8 +119,8 @@ impl Collection {
             _ => return Err("its key has too many parts".to_owned()),
         };
         let (run, list) = (RunId::new(run).map_err(broken)?, list.parse::<List>().map_err(broken)?);
-        let asked_at = asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?;
-        Ok(Self { run, asked_at, list, company })
+        let requested_at = requested_at.parse().map_err(|_| format!("{requested_at} is no time"))?;
+        Ok(Self { run, requested_at, list, company })
     }
 
     /// Whether it lists records of this resource and company.
@@ -145,8 +145,8 @@ impl Collection {
     }
 
     fn key(&self, kind: &str, shard: i32, last: Option<&str>) -> Key {
-        let asked_at = self.asked_at.to_string();
-        let mut parts = vec![self.run.as_str(), &asked_at, self.list.name()];
+        let requested_at = self.requested_at.to_string();
+        let mut parts = vec![self.run.as_str(), &requested_at, self.list.name()];
         parts.extend(self.company.as_ref().map(CompanyId::as_str));
         parts.extend(last);
         Key::shard_state(kind, shard, &parts)
@@ -173,8 +173,8 @@ pub(super) fn probe(shard: i32, list: List) -> Key {
     Key::shard_state(PROBE, shard, &[list.name()])
 }
 
-pub(super) fn cursor(shard: i32, (run, asked_at, resource): &Again) -> Key {
-    Key::shard_state(KNOWN, shard, &[run.as_str(), &asked_at.to_string(), resource.name()])
+pub(super) fn cursor(shard: i32, (run, requested_at, resource): &Again) -> Key {
+    Key::shard_state(KNOWN, shard, &[run.as_str(), &requested_at.to_string(), resource.name()])
 }
 
 /// The mark of a page. If the list spans companies, it also has the number of tasks: the mark is about all shards of a task.
@@ -283,21 +283,22 @@ impl StoredState {
                 let Ok(list) = list.parse::<List>() else { return Ok(()) };
                 put(&mut self.lists.probes, list, value)?;
             }
-            (PAGE, [run, asked_at, list, company @ .., n], value) => {
-                self.page(Collection::parse(run, asked_at, list, company)?, n, value)?;
+            (PAGE, [run, requested_at, list, company @ .., n], value) => {
+                self.page(Collection::parse(run, requested_at, list, company)?, n, value)?;
             }
-            (kind @ (OVER | VOID), [run, asked_at, list, company @ ..], value) => {
-                let collection = Collection::parse(run, asked_at, list, company)?;
+            (kind @ (OVER | VOID), [run, requested_at, list, company @ ..], value) => {
+                let collection = Collection::parse(run, requested_at, list, company)?;
                 let marked = if kind == OVER { &mut self.lists.over } else { &mut self.lists.void };
                 match value {
                     Some(_) => drop(marked.insert(collection)),
                     None => drop(marked.remove(&collection)),
                 }
             }
-            (KNOWN, [run, asked_at, resource], value) => {
+            (KNOWN, [run, requested_at, resource], value) => {
                 let Ok(resource) = resource.parse::<AccountingResource>() else { return Ok(()) };
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
-                let again = (run, asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?, resource);
+                let again =
+                    (run, requested_at.parse().map_err(|_| format!("{requested_at} is no time"))?, resource);
                 put(&mut self.lists.cursors, again, value)?;
             }
             (RunProgress::KIND, [of, run], value) if *of == connector => {
@@ -391,9 +392,10 @@ mod tests {
     fn what_was_read_of_a_list_is_kept_by_collection_and_order_and_forgotten_with_its_last_page() {
         let mut stored = StoredState::default();
         let run = RunId::new("repair/h/x").unwrap();
-        let asked_at = 5;
-        let all = Collection { run: run.clone(), asked_at, list: List::Companies, company: None };
-        let one = Collection { run, asked_at, list: List::Customers, company: CompanyId::new("a/b").ok() };
+        let requested_at = 5;
+        let all = Collection { run: run.clone(), requested_at, list: List::Companies, company: None };
+        let one =
+            Collection { run, requested_at, list: List::Customers, company: CompanyId::new("a/b").ok() };
         for (collection, n) in [(&all, 1), (&one, 10), (&one, 9)] {
             apply(&mut stored, &collection.page(3, n), Some("{}")).unwrap();
         }
@@ -415,7 +417,7 @@ mod tests {
             let run = RunId::new(run).unwrap();
             let list = List::Customers;
             let collection =
-                Collection { run: run.clone(), asked_at: 5, list, company: CompanyId::new("c").ok() };
+                Collection { run: run.clone(), requested_at: 5, list, company: CompanyId::new("c").ok() };
             let again = (run.clone(), 5, AccountingResource::Charges);
             let written = Cursor { after: Some("k".to_owned()), vanished: 1, unreadable: 2, is_over: false };
             let over = Collection { list: List::Accounts, ..collection.clone() }.over(3);
@@ -459,7 +461,7 @@ mod tests {
         let run = RunId::new("r").unwrap();
         let of = |list, company: Option<&str>| Collection {
             run: run.clone(),
-            asked_at: 5,
+            requested_at: 5,
             list,
             company: company.map(|id| CompanyId::new(id).unwrap()),
         };
@@ -510,13 +512,13 @@ mod tests {
 
     #[test]
     fn a_list_is_over_in_the_run_that_says_so_whatever_other_runs_have_proved_of_it() {
-        let (mut stored, asked_at) = (StoredState::default(), 5);
+        let (mut stored, requested_at) = (StoredState::default(), 5);
         let [long, beside] = ["repair/h/x", "beside"].map(|id| RunId::new(id).unwrap());
         let company = CompanyId::new("a/b").ok();
-        let all = Collection { run: long.clone(), asked_at, list: List::Companies, company: None };
-        let one = Collection { run: long, asked_at, list: List::Customers, company };
+        let all = Collection { run: long.clone(), requested_at, list: List::Companies, company: None };
+        let one = Collection { run: long, requested_at, list: List::Customers, company };
         let other = Collection { run: beside, ..one.clone() };
-        let earlier = Collection { asked_at: 4, ..one.clone() };
+        let earlier = Collection { requested_at: 4, ..one.clone() };
         for collection in [&all, &one, &other, &earlier] {
             apply(&mut stored, &collection.over(3), Some("{}")).unwrap();
         }

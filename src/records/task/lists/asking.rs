@@ -413,7 +413,7 @@ mod tests {
         };
         let asked_for = (0..count).map(subject).collect();
         let (list, company) = (List::Customers, Some(company));
-        let what = What::List(Collection { run: run.id.clone(), asked_at: 1, list, company });
+        let what = What::List(Collection { run: run.id.clone(), requested_at: 1, list, company });
         let mut job = Job::new(Arc::new(run), what, 0);
         job.rows.asked_for = asked_for;
         job

@@ -26,7 +26,7 @@ use crate::records::schedule::Companies as _;
 #[derive(Debug)]
 pub(super) struct Plan {
     run: RunId,
-    asked_at: i64,
+    requested_at: i64,
     /// Lists to read of each company.
     lists: Vec<List>,
     /// Whether the run reads all companies, and not only named ones.
@@ -47,7 +47,7 @@ impl Plan {
         let lists: Vec<List> = lists.iter().copied().filter(|list| !list.spans_companies()).collect();
         Self {
             run: run.id.clone(),
-            asked_at: run.requested_at,
+            requested_at: run.requested_at,
             is_settled: lists.is_empty(),
             lists,
             is_of_all,
@@ -92,7 +92,8 @@ impl Plan {
 
     /// The company of a mark, if the mark is of this run.
     pub(super) fn shown_in(&self, kept: &Collection) -> Option<CompanyId> {
-        let is_own = (&kept.run, kept.asked_at, kept.list) == (&self.run, self.asked_at, List::Companies);
+        let is_own =
+            (&kept.run, kept.requested_at, kept.list) == (&self.run, self.requested_at, List::Companies);
         kept.company.clone().filter(|_| is_own)
     }
 
@@ -111,7 +112,7 @@ impl Plan {
     }
 
     pub(super) fn collection(&self, list: List, company: Option<CompanyId>) -> Collection {
-        Collection { run: self.run.clone(), asked_at: self.asked_at, list, company }
+        Collection { run: self.run.clone(), requested_at: self.requested_at, list, company }
     }
 }
 
@@ -416,7 +417,7 @@ mod tests {
         assert_eq!(plan.shown_in(&kept[0]), Some(company("a/b")));
         assert_eq!(plan.shown_in(&plan.collection(List::Companies, None)), None, "the list itself");
         assert_eq!(plan.shown_in(&plan.collection(List::Customers, Some(company("c")))), None, "a list");
-        let other = Collection { asked_at: 2, ..kept[0].clone() };
+        let other = Collection { requested_at: 2, ..kept[0].clone() };
         assert_eq!(plan.shown_in(&other), None, "of an earlier run of that name");
     }
 }

@@ -197,7 +197,7 @@ impl SpanningLists {
         let is_over = |shard: i32| {
             let run = roles.over_runs.get(&(list.run.clone(), shard));
             roles.over.contains(&(list.clone(), shard))
-                || run.is_some_and(|asked_at| [0, list.asked_at].contains(asked_at))
+                || run.is_some_and(|requested_at| [0, list.requested_at].contains(requested_at))
         };
         self.shards.iter().copied().filter(|shard| !is_over(*shard)).collect()
     }
@@ -413,13 +413,13 @@ mod tests {
     use crate::records::proof::Seen;
 
     fn list(list: List) -> Collection {
-        Collection { run: RunId::new("r").unwrap(), asked_at: 5, list, company: None }
+        Collection { run: RunId::new("r").unwrap(), requested_at: 5, list, company: None }
     }
 
     /// The state of a shard of which these lists are over; `run` is the state of the run.
-    fn state(over: &[Collection], run: &str, asked_at: i64) -> ListState {
+    fn state(over: &[Collection], run: &str, requested_at: i64) -> ListState {
         let progress: RunProgress = serde_json::from_value(serde_json::json!({
-            "connector": "records", "run": "r", "shard": 1, "state": run, "requestedAt": asked_at, "lists": 0, "ended": 0,
+            "connector": "records", "run": "r", "shard": 1, "state": run, "requestedAt": requested_at, "lists": 0, "ended": 0,
             "certified": 0, "pages": 0, "rows": 0, "published": 0, "vanished": 0, "startedAt": 1, "updatedAt": 1,
         }))
         .unwrap();

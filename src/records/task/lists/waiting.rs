@@ -121,7 +121,7 @@ mod tests {
         let company = CompanyId::new("c").unwrap();
         let collection = Collection {
             run: run.id.clone(),
-            asked_at: 1,
+            requested_at: 1,
             list: List::Customers,
             company: Some(company.clone()),
         };

@@ -113,8 +113,11 @@ impl Lists {
             }
             PartContent::End { certificate, state, totals } => {
                 draft.batch.state.extend(state.iter().cloned());
-                let asked_at = run.requested_at;
-                draft.batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
+                let requested_at = run.requested_at;
+                draft
+                    .batch
+                    .certificates
+                    .extend(certificate.as_deref().map(|one| (one.clone(), requested_at)));
                 // Counted with the certificate, so that no crash makes it count twice.
                 let ListTotals { certified, vanished, unread, offer } = *totals;
                 let RunProgress { lists, work, compared, .. } = &mut active.progress;

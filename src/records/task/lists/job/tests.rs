@@ -22,7 +22,7 @@ fn list() -> Job {
 fn list_of(list: List) -> Job {
     let run = run();
     let company = CompanyId::new("c").ok().filter(|_| !list.spans_companies());
-    let collection = Collection { run: run.id.clone(), asked_at: 5, list, company };
+    let collection = Collection { run: run.id.clone(), requested_at: 5, list, company };
     let settings = Settings { page_size: 2, most_passes: 4, filter: None, clock_skew: 0 };
     let mut job = Job { stage: Stage::Pages, ..Job::new(run, What::List(collection), 7) };
     job.set_reading(Reading::new(settings));
