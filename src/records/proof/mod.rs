@@ -228,7 +228,7 @@ impl Reading {
     /// Whether its next pages may show many new records. Those of later passes show few.
     #[must_use]
     pub fn grows(&self) -> bool {
-        self.counts.is_empty() && !matches!(self.current.step, PassStep::Behind(_))
+        self.counts.is_empty() && !matches!(self.current.step, PassStep::AfterShort(_))
     }
 
     /// The pass, its pages and rows so far, and the rows of the list, if known.
@@ -275,8 +275,8 @@ impl Reading {
     fn wanted(&self) -> (u32, u32) {
         match self.current.step {
             PassStep::Page(number) => (number, self.paging.size),
-            PassStep::Plain | PassStep::Repeat | PassStep::Behind(0) => (1, self.paging.size),
-            PassStep::Behind(rows) => (2, rows),
+            PassStep::Plain | PassStep::Repeat | PassStep::AfterShort(0) => (1, self.paging.size),
+            PassStep::AfterShort(rows) => (2, rows),
         }
     }
 
@@ -314,7 +314,7 @@ impl Reading {
         match self.current.step {
             PassStep::Plain => self.take_plain(seen),
             PassStep::Page(_) => self.take_page(seen),
-            PassStep::Behind(rows) => self.take_behind(rows, seen),
+            PassStep::AfterShort(rows) => self.take_after_short(rows, seen),
             PassStep::Repeat => self.take_repeat(seen),
         }
         let too_many = if self.current.pages.len() as u64 > self.paging.most_pages {
@@ -363,7 +363,7 @@ impl Reading {
             if self.paging.limit == Some(rows) && self.paging.size > rows {
                 return self.restart_pass(rows);
             }
-            self.current.step = PassStep::Behind(rows);
+            self.current.step = PassStep::AfterShort(rows);
             return;
         }
         if judged.oddities.repeated > 0 {
@@ -418,7 +418,7 @@ impl Reading {
     }
 
     /// Takes the page after a short page 1.
-    fn take_behind(&mut self, rows: u32, seen: &Seen) {
+    fn take_after_short(&mut self, rows: u32, seen: &Seen) {
         if seen.rows.is_empty() {
             if rows == 0 || seen.widest > rows {
                 return self.prove_single(false);
@@ -462,10 +462,10 @@ impl Reading {
         self.void_pass(1, "it changed while page 2 was read to check that no rows follow".to_owned());
     }
 
-    /// Page 1 was the whole list: at its own cut, or, with `is_behind`, at that of the empty page after it.
-    fn prove_single(&mut self, is_behind: bool) {
+    /// Page 1 was the whole list: at its own cut, or, with `uses_empty_page`, at that of the empty page after it.
+    fn prove_single(&mut self, uses_empty_page: bool) {
         let (pass, skew) = (&self.current.pages, self.settings.clock_skew);
-        let counted = if is_behind {
+        let counted = if uses_empty_page {
             PassCount::of_single(pass, skew, &self.memory)
         } else {
             PassCount::of(pass, self.paging.size, skew, &self.memory)

@@ -172,7 +172,7 @@ pub(super) enum PassStep {
     /// Read this page of the list.
     Page(u32),
     /// Page 1 was short, with this many rows: check whether rows follow.
-    Behind(u32),
+    AfterShort(u32),
     /// No rows follow page 1: check whether it is unchanged.
     Repeat,
     /// Read page 1 without the filter, to determine what the filter must return.
@@ -360,9 +360,9 @@ impl PassCount {
         skew: i64,
         memory: &ShownRecords,
     ) -> Result<Self, (u32, String)> {
-        let [first, behind, ..] = pass else { return Err((1, "no page was short".to_owned())) };
+        let [first, second, ..] = pass else { return Err((1, "no page was short".to_owned())) };
         let listed = first.seen.rows.len() as u64;
-        let PassPage { turn, seen } = behind;
+        let PassPage { turn, seen } = second;
         if let Some(total) = seen.total.filter(|total| *total != listed) {
             return Err((1, format!("the provider counts {total} rows, its pages have {listed}")));
         }

@@ -62,7 +62,7 @@ impl Offsets {
         moved
     }
 
-    /// Positions that are open, or settled behind an open one.
+    /// Positions that are open, or settled after an open one.
     #[must_use]
     pub(super) fn open_positions(&self) -> usize {
         self.topics.values().map(VecDeque::len).sum()

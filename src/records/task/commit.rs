@@ -58,7 +58,7 @@ pub(super) struct Written {
     pub(super) batches: Vec<Batch>,
     pub(super) fences: Vec<(Key, Stamp)>,
     /// Next offset of the fences topic after this batch.
-    pub(super) behind: Option<i64>,
+    pub(super) next_offset: Option<i64>,
     /// State that must not become visible before the rejections of this batch are counted: the next batch writes both.
     pub(super) held: Held,
     pub(super) took: Duration,
@@ -133,7 +133,7 @@ impl Commit {
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {
                     let topic = self.shared.output.preparer.topic_name(Topic::Fences);
-                    written.behind = committed.next_offset(&topic, self.shard).or(written.behind);
+                    written.next_offset = committed.next_offset(&topic, self.shard).or(written.next_offset);
                     self.done(id, batch, encoded.fences, &mut written);
                     // Waits for different parts do not add up.
                     backoff.reset();

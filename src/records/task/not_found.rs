@@ -61,10 +61,10 @@ pub(super) fn neighbors(
     subject: &Subject,
 ) -> impl Future<Output = Result<Vec<(CompanyId, RecordId)>, fence::Error>> + Send + use<> {
     let (topic, own, id) = (subject.topic(), subject.fence_key(), subject.id.clone());
-    let behind = fence.known_after(topic, Some(own.as_str()), NEIGHBORS, |_| true);
+    let following = fence.known_after(topic, Some(own.as_str()), NEIGHBORS, |_| true);
     let first = fence.known_after(topic, None, NEIGHBORS, |_| true);
     async move {
-        let (mut found, _) = behind.await?;
+        let (mut found, _) = following.await?;
         found.extend(first.await?.0);
         found.retain(|(_, one)| *one != id);
         Ok(found)

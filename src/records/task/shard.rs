@@ -235,8 +235,8 @@ impl Shard {
         ended.and(committed)
     }
 
-    /// Does the periodic work. `is_behind`: the inbox has events.
-    fn look(&mut self, is_behind: bool) {
+    /// Does the periodic work. `has_input`: the inbox has events.
+    fn look(&mut self, has_input: bool) {
         let now = now();
         // The directory does not notify shards of new companies.
         self.lists.apply_orders(now);
@@ -250,9 +250,9 @@ impl Shard {
                  tombstones.brake.percent");
         }
         // Events in the inbox were received after the last taken one.
-        let behind = self.taken.filter(|_| is_behind);
+        let last_taken = self.taken.filter(|_| has_input);
         let in_hand = self.shared.events.in_hand.of_shard(self.number);
-        self.shared.task.recorder.lags(self.number, lag([self.scheduler.oldest(), behind, in_hand], now));
+        self.shared.task.recorder.lags(self.number, lag([self.scheduler.oldest(), last_taken, in_hand], now));
     }
 
     /// Starts as many reads as there are slots. Returns whether more could be started.
@@ -442,7 +442,7 @@ impl Shard {
             return Ok(None);
         }
         self.report_epochs(&written.fences);
-        let kept = self.fence.put(std::mem::take(&mut written.fences), written.behind);
+        let kept = self.fence.put(std::mem::take(&mut written.fences), written.next_offset);
         written.is_kept = true;
         let keeping = async move {
             let kept = kept.await.map_err(unreadable);

@@ -141,7 +141,7 @@ impl ShardFence {
     pub fn put(
         &self,
         entries: Vec<(Key, Stamp)>,
-        behind: Option<i64>,
+        next_offset: Option<i64>,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         self.run(move |core| {
             let mut chunk = Chunk::default();
@@ -152,7 +152,7 @@ impl ShardFence {
             core.apply(chunk, |position| {
                 // Before the restoration, earlier entries may be missing.
                 let is_restored = core.is_restored.load(Ordering::Acquire);
-                position.map(|position| behind.filter(|_| is_restored).unwrap_or(position).max(position))
+                position.map(|position| next_offset.filter(|_| is_restored).unwrap_or(position).max(position))
             })
         })
     }
@@ -195,8 +195,8 @@ impl ShardFence {
                 FenceRecord::Other => {}
             }
             if chunk.is_full() {
-                let (chunk, behind) = (mem::take(&mut chunk), received.offset + 1);
-                self.run(move |core| core.apply(chunk, |_| Some(behind))).await?;
+                let (chunk, next_offset) = (mem::take(&mut chunk), received.offset + 1);
+                self.run(move |core| core.apply(chunk, |_| Some(next_offset))).await?;
             }
         }
         let end = reading.positions().get(&source.shard).copied();

@@ -137,11 +137,11 @@ async fn full_disk_fails_all_fences_and_reopened_ones_resume() {
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
     bench.restore(&mut fence).await;
-    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+    let next_offset = bench.write_entries(0, &[(key(2), stamp(2))]).await;
 
     disk.0.full.store(true, Ordering::Release);
-    let full = fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
-    let later = fence.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
+    let full = fence.put(vec![(key(2), stamp(2))], Some(next_offset)).await.unwrap_err();
+    let later = fence.put(vec![(key(3), stamp(3))], Some(next_offset + 1)).await.unwrap_err();
     drop(fence);
     // The idle fence has not noticed the failure, and does not block the reopening.
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();

@@ -53,11 +53,11 @@ impl Bench {
             };
             self.producer.send(record).unwrap()
         };
-        let mut behind = 0;
+        let mut next_offset = 0;
         for delivery in records.iter().map(send).collect::<Vec<_>>() {
-            behind = timeout(LIMIT, delivery).await.unwrap().unwrap().offset + 1;
+            next_offset = timeout(LIMIT, delivery).await.unwrap().unwrap().offset + 1;
         }
-        behind
+        next_offset
     }
 
     async fn write_birth(&self, shard: i32, birth: &str) -> i64 {
@@ -138,8 +138,8 @@ async fn reopened_fence_reads_only_what_it_lacks() {
     bench.write_birth(1, "b").await;
     bench.restore(&mut fence).await;
     let batch = vec![(key(1), stamp(1)), (key(2), stamp(2))];
-    let behind = bench.write_entries(1, &batch).await;
-    fence.put(batch, Some(behind)).await.unwrap();
+    let next_offset = bench.write_entries(1, &batch).await;
+    fence.put(batch, Some(next_offset)).await.unwrap();
     drop(fence);
     bench.write_entries(1, &[(key(2), stamp(3)), (key(3), stamp(4))]).await;
 
@@ -161,10 +161,10 @@ async fn put_before_restore_sets_no_position() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+    let next_offset = bench.write_entries(0, &[(key(2), stamp(2))]).await;
     let fences = bench.fences();
     let fence = fences.shard(&prefix("p"), 0).await.unwrap();
-    fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    fence.put(vec![(key(2), stamp(2))], Some(next_offset)).await.unwrap();
     assert_eq!(fence.position(), None);
     drop(fence);
 
@@ -186,8 +186,8 @@ async fn put_before_a_second_restore_keeps_the_position() {
     // Another worker had the shard meanwhile.
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
     let fence = fences.shard(&prefix("p"), 0).await.unwrap();
-    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
-    fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    let next_offset = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+    fence.put(vec![(key(2), stamp(2))], Some(next_offset)).await.unwrap();
     drop(fence);
 
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();

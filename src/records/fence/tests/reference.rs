@@ -37,11 +37,11 @@ async fn restored_fence_equals_the_log_after_random_crashes() {
             // A transaction has each key once.
             batch.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
             batch.dedup_by(|one, other| one.0 == other.0);
-            let behind = bench.write_entries(0, &batch).await;
+            let next_offset = bench.write_entries(0, &batch).await;
             model.extend(batch.iter().map(|(key, stamp)| (key.as_str().to_owned(), stamp.clone())));
             match random.below(6) {
                 // Put with its offset, or without as after an unknown outcome.
-                0..=2 => fence.put(batch, Some(behind)).await.unwrap(),
+                0..=2 => fence.put(batch, Some(next_offset)).await.unwrap(),
                 3 => fence.put(batch, None).await.unwrap(),
                 // A crash before, during or after the put.
                 kind => {

@@ -121,12 +121,12 @@ impl Sample {
 
     /// Spreads the remaining pages over the list after page 1.
     fn spread(&mut self, rows: u64) {
-        let behind = rows.div_ceil(self.size.into()).saturating_sub(1).min(u32::MAX.into());
-        let count = u64::from(self.most - 1).min(behind);
+        let after_first = rows.div_ceil(self.size.into()).saturating_sub(1).min(u32::MAX.into());
+        let count = u64::from(self.most - 1).min(after_first);
         let place = |n: u64| {
             // Distances are at least one page, so no page repeats.
             let part = (u128::from(n) << 32) + u128::from(self.offset);
-            let place = (part * u128::from(behind) / u128::from(count.max(1))) >> 32;
+            let place = (part * u128::from(after_first) / u128::from(count.max(1))) >> 32;
             u32::try_from(place).unwrap_or(u32::MAX).saturating_add(2)
         };
         self.left = Some((0..count).map(place).collect());

@@ -299,7 +299,7 @@ impl Job {
         is_released
     }
 
-    /// Moves the cursor behind the part of known records that was read; `None` if that was the last part.
+    /// Moves the cursor after the part of known records that was read; `None` if that was the last part.
     pub(super) fn take_cursor(&mut self) -> Option<Cursor> {
         let Stage::Unlisted(reads) = &mut self.stage else { return None };
         let after = reads.next.take()?;
