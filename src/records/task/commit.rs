@@ -60,7 +60,7 @@ pub(super) struct Written {
     /// Next offset of the fences topic after this batch.
     pub(super) next_offset: Option<i64>,
     /// State that must not become visible before the rejections of this batch are counted: the next batch writes both.
-    pub(super) held: Held,
+    pub(super) postponed: PostponedState,
     pub(super) took: Duration,
     /// Whether the fence entries are stored on this disk.
     pub(super) is_kept: bool,
@@ -69,7 +69,7 @@ pub(super) struct Written {
 /// State of lists from a batch with a rejected entry. A page must not become visible as read before the count of its unusable rows.
 /// Certificates move with the state that removes the page marks of their lists.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PostponedState {
     /// Whether an entry of the batch was rejected.
     is_needed: bool,
     /// Page marks, counts and progress.
@@ -78,9 +78,9 @@ pub(super) struct Held {
     certificates: Vec<(Certificate, i64)>,
 }
 
-impl Held {
+impl PostponedState {
     /// Moves the state of lists out of the batch if an entry of it, or of an earlier part, was rejected.
-    pub(super) fn hold_back(&mut self, batch: &mut Batch) {
+    pub(super) fn postpone(&mut self, batch: &mut Batch) {
         self.is_needed |= batch.entries.iter().any(|entry| entry.is_refused);
         if self.is_needed {
             self.state.append(&mut batch.state);
@@ -88,7 +88,7 @@ impl Held {
         }
     }
 
-    /// Adds the held state to the next batch, before that batch's own.
+    /// Adds the postponed state to the next batch, before that batch's own.
     pub(super) fn add_to(&mut self, batch: &mut Batch) {
         let Self { state, certificates, .. } = std::mem::take(self);
         batch.state.splice(..0, state);
@@ -126,7 +126,7 @@ impl Commit {
                 self.shard,
                 &id,
                 &mut batch,
-                (&mut self.moments, &mut written.held),
+                (&mut self.moments, &mut written.postponed),
                 now(),
             );
             let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
@@ -241,13 +241,13 @@ impl Moments {
 
 impl Shared {
     /// Encodes a batch. An entry whose value cannot be encoded, or exceeds Kafka's size limit, is replaced by a dead letter, and then
-    /// the state of lists is held back for the next batch.
+    /// the state of lists is postponed to the next batch.
     pub(super) fn encode(
         &self,
         shard: i32,
         id: &str,
         batch: &mut Batch,
-        (moments, held): (&mut Moments, &mut Held),
+        (moments, postponed): (&mut Moments, &mut PostponedState),
         now: i64,
     ) -> Result<Encoded, publish::Error> {
         let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new() };
@@ -269,7 +269,7 @@ impl Shared {
                 self.companions(shard, entry, change, (moments, now), &mut encoded);
             }
         }
-        held.hold_back(batch);
+        postponed.postpone(batch);
         for (resource, next) in &batch.offsets {
             let partition = self.source_partition(*resource, shard);
             let offset = Map::from_iter([("offset".to_owned(), Json::from(*next))]);

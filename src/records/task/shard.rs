@@ -34,7 +34,7 @@ use provider::api::{self, CallOptions};
 
 use super::{
     Shared,
-    commit::{Commit, CommitEnd, Held, Moments, Written},
+    commit::{Commit, CommitEnd, Moments, PostponedState, Written},
     draft::Draft,
     gauges::Gauges,
     lists::{Getting, Lists},
@@ -74,7 +74,7 @@ pub(super) struct Shard {
     starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
     /// State of lists for the next batch, because Kafka rejected an entry of the last one.
-    held: Held,
+    postponed: PostponedState,
     /// `None` while a batch is being committed.
     commit: Option<Commit>,
     /// When the delivery of the last taken event was received.
@@ -125,7 +125,7 @@ impl Shard {
             fence,
             starts,
             lists,
-            held: Held::default(),
+            postponed: PostponedState::default(),
             commit,
             taken: None,
             gauges: Gauges::default(),
@@ -153,7 +153,7 @@ impl Shard {
         let mut reads: FuturesUnordered<BoxFuture<'static, FinishedRead>> = FuturesUnordered::new();
         let mut committing: Option<BoxFuture<'static, CommitEnd>> = None;
         let mut gathers_until = Instant::now();
-        let mut held: Vec<OwnedSemaphorePermit> = Vec::new();
+        let mut spare_slots: Vec<OwnedSemaphorePermit> = Vec::new();
         // Kept from turn to turn: a new request would go to the end of the semaphore's queue.
         let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
         let mut starving: Option<Arc<()>> = None;
@@ -163,7 +163,7 @@ impl Shard {
         let mut late = interval(LATE);
         late.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
-            let is_starved = self.begin_reads(&mut reads, &mut held);
+            let is_starved = self.begin_reads(&mut reads, &mut spare_slots);
             // Before the lists check which records they still wait for.
             self.lists.given_up(&self.scheduler.take_given_up());
             self.lists.begin(&mut getting, &self.fence, now());
@@ -172,7 +172,7 @@ impl Shard {
             let has_more = self.scheduler.ready() > 0
                 || self.lists.has_parts()
                 || self.lists.has_counts()
-                || !self.held.is_empty();
+                || !self.postponed.is_empty();
             if committing.is_none() && !gathers && has_more {
                 gathers_until = begun + self.shared.source.enrich.commit;
                 match self.begin_commit() {
@@ -200,7 +200,7 @@ impl Shard {
                     committing = None;
                     self.ended(ended).map(|more| committing = more)
                 }
-                Some(read) = reads.next() => self.read_all(read, &mut reads, &mut held),
+                Some(read) = reads.next() => self.read_all(read, &mut reads, &mut spare_slots),
                 Some(got) = getting.next() => self.lists.got(got, now()),
                 () = Lists::changed(&mut orders, &mut stream) => {
                     self.lists.apply_orders(now());
@@ -211,7 +211,7 @@ impl Shard {
                     None => break Ok(()),
                 },
                 given = next(&mut slot) => {
-                    held.extend(given);
+                    spare_slots.extend(given);
                     slot = None;
                     Ok(())
                 }
@@ -259,10 +259,10 @@ impl Shard {
     fn begin_reads(
         &mut self,
         reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
-        held: &mut Vec<OwnedSemaphorePermit>,
+        spare_slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> bool {
         loop {
-            let slot = match held.pop() {
+            let slot = match spare_slots.pop() {
                 Some(slot) => slot,
                 None => match Arc::clone(&self.shared.requests.slots).try_acquire_owned() {
                     Ok(slot) => slot,
@@ -270,7 +270,7 @@ impl Shard {
                 },
             };
             let Some(ask) = self.scheduler.next_read(&self.shared.directory, now()) else {
-                held.clear();
+                spare_slots.clear();
                 return false;
             };
             reads.push(self.begin_read(ask, slot));
@@ -337,15 +337,15 @@ impl Shard {
         &mut self,
         first: FinishedRead,
         reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
-        held: &mut Vec<OwnedSemaphorePermit>,
+        spare_slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
         // A slot that moves to another shard is idle until that shard's turn, so each shard keeps its share.
         let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
         let (mut next, mut taken) = (Some(first), 0);
         while let Some((subject, reading, path_answers, slot)) = next {
             let is_kept = Arc::strong_count(&self.shared.requests.starving) == 1;
-            if is_kept && reads.len() + held.len() < share {
-                held.push(slot);
+            if is_kept && reads.len() + spare_slots.len() < share {
+                spare_slots.push(slot);
             }
             self.read(&subject, reading, path_answers)?;
             taken += 1;
@@ -399,10 +399,10 @@ impl Shard {
 
     fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, CommitEnd>>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
-        if !self.held.is_empty() {
+        if !self.postponed.is_empty() {
             // Without entries, so that no further rejection can hold it back again.
             let mut batch = schedule::Batch::default();
-            self.held.add_to(&mut batch);
+            self.postponed.add_to(&mut batch);
             self.lists.add_counts(&mut batch);
             return Ok(Some(commit.write(batch).boxed()));
         }
@@ -435,8 +435,8 @@ impl Shard {
             failpoint::reach("records.kept");
             self.commit = Some(commit);
             self.committed(&written);
-            self.held = written.held;
-            if !self.held.is_empty() {
+            self.postponed = written.postponed;
+            if !self.postponed.is_empty() {
                 failpoint::reach("lists.refused");
             }
             return Ok(None);
@@ -507,7 +507,7 @@ impl Shard {
         // The next event of the record reports a failure of the local fence database.
         let stored = |subject: &Subject| fence.get(&subject.fence_key()).ok().flatten();
         self.scheduler.committed(&refused, &stored, at);
-        self.lists.committed(&mut self.scheduler, &stored, written.held.is_empty(), at);
+        self.lists.committed(&mut self.scheduler, &stored, written.postponed.is_empty(), at);
     }
 
     /// Logs an error if records with a version regression are published under the next epoch.

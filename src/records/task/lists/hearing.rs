@@ -14,8 +14,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     super::state,
-    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Failed, Found, Got, ListTotals, Lists, Part, PartContent,
-    Probe, Stage, UnlistedReads, What,
+    Active, Came, Cursor, Failed, Found, Got, ListTotals, Lists, Part, PartContent, Probe, Stage,
+    UNLISTED_BRAKE_COUNT, UNLISTED_BRAKE_DIVISOR, UnlistedReads, What,
     job::{self, Job, answer},
     pages::Fetched,
     rows,
@@ -288,7 +288,8 @@ impl Lists {
                 comparing.ask(&mut reads);
             }
         }
-        let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
+        let is_too_much =
+            is_list && !is_verify && count > UNLISTED_BRAKE_COUNT.max(listed / UNLISTED_BRAKE_DIVISOR);
         let is_allowed =
             |active: &Active| is_released(&active.progress, active.ordered_at, job.requests.answered);
         let is_allowed = self.runs.get(&run).is_some_and(is_allowed);

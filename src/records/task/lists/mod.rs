@@ -57,7 +57,7 @@
 //! | `FORGOTTEN_AT_ONCE` | 5,000 | keys removed with one batch, shard | size of a transaction |
 //! | `MOST_WAITING` | 16 MiB | rows that wait for their commit, shard | memory: above it no page is requested |
 //! | `MOST_ASKED` | 5,000 | records that rows wait for, shard | memory: above it no page is requested |
-//! | `BRAKE_COUNT`, `BRAKE_SHARE` | 50, 1/50 (2 %) | missing records that are read without an operator, list of a shard | a wrong list must not cause a read of every record |
+//! | `UNLISTED_BRAKE_COUNT`, `UNLISTED_BRAKE_DIVISOR` | 50, 1/50 (2 %) | missing records that are read without an operator, list of a shard | a wrong list must not cause a read of every record |
 //! | `MOST_UNMARKED` | 50 | pages that wait for requests of their rows, list | a crash reads them again |
 //! | `NAMED` | 10 | lists that the progress of a run names, shard | size of the record |
 //! | `PASSES` | 4 | passes over a list | a list that changes too fast ends uncertified |
@@ -132,10 +132,10 @@ const KNOWN_AT_ONCE: usize = 1_000;
 const FORGOTTEN_AT_ONCE: usize = 5_000;
 /// Bytes of rows that wait for their commit; above this no page is requested.
 const MOST_WAITING: usize = 16 << 20;
-/// Missing records of a list that are read without an operator: this many, or the listed ones divided by [`BRAKE_SHARE`] (2 %), if
+/// Missing records of a list that are read without an operator: this many, or the listed ones divided by [`UNLISTED_BRAKE_DIVISOR`] (2 %), if
 /// that is more.
-const BRAKE_COUNT: usize = 50;
-const BRAKE_SHARE: usize = 50;
+const UNLISTED_BRAKE_COUNT: usize = 50;
+const UNLISTED_BRAKE_DIVISOR: usize = 50;
 /// How often a verification checks for records in flight; microseconds.
 const LOOK: i64 = 200_000;
 /// Records that rows wait for; above this no page is requested.
