@@ -49,7 +49,7 @@
 //!   an event whose company has used up its parking space. A row is retried ever less often instead, and at the horizon it becomes a
 //!   dead letter without a gap.
 //! - Failures of the whole provider or grant pause all reads of the shard and give up nothing.
-//! - Failures that need an operator are returned by [`Scheduler::read`] as [`Blocked`].
+//! - Failures that need an operator are returned by [`Scheduler::take_answer`] as [`Blocked`].
 
 mod request;
 

@@ -165,9 +165,9 @@ impl Directory {
         }
         match reading.unproved() {
             // An account without companies has no events: more likely the login cannot reach them now.
-            _ if shown.companies.is_empty() => self.is_odd(shown, "it is empty".to_owned()),
-            None => self.took(shown),
-            Some(why) => self.is_odd(shown, why.to_owned()),
+            _ if shown.companies.is_empty() => self.store_unproved(shown, "it is empty".to_owned()),
+            None => self.store_proved(shown),
+            Some(why) => self.store_unproved(shown, why.to_owned()),
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Directory {
                         tracing::error!(connector = &*self.connector, page = number, failures, error = %ErrorChain(&error),
                             "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
                         let why = format!("page {number} cannot be read: {}", ErrorChain(&error));
-                        self.is_odd(shown.clone(), why);
+                        self.store_unproved(shown.clone(), why);
                     }
                     Retry::Later
                 }
@@ -216,12 +216,12 @@ impl Directory {
         }
     }
 
-    fn took(&self, reading: CompanyReading) {
+    fn store_proved(&self, reading: CompanyReading) {
         self.recorder.companies_read();
         *self.known.lock() = KnownCompanies { proved: Some(reading), unproved: None };
     }
 
-    fn is_odd(&self, mut reading: CompanyReading, why: String) {
+    fn store_unproved(&self, mut reading: CompanyReading, why: String) {
         let found = reading.companies.len();
         tracing::warn!(
             connector = &*self.connector,
@@ -289,8 +289,8 @@ mod tests {
             let directory = directory();
             for (is_proved, begun_at, ids) in readings {
                 match is_proved {
-                    true => directory.took(reading(*begun_at, ids)),
-                    false => directory.is_odd(reading(*begun_at, ids), "odd".to_owned()),
+                    true => directory.store_proved(reading(*begun_at, ids)),
+                    false => directory.store_unproved(reading(*begun_at, ids), "odd".to_owned()),
                 }
             }
             assert_eq!(directory.state(&company), state, "{readings:?}");
@@ -317,15 +317,15 @@ mod tests {
         };
         let listed_version =
             |version: &str, read_at| Some(ListedVersion { version: version.parse().unwrap(), read_at });
-        directory.took(reading(3, &["c"]));
+        directory.store_proved(reading(3, &["c"]));
         assert_eq!(directory.shown(&company), None, "its row had no version");
 
-        directory.took(row(5, "7"));
+        directory.store_proved(row(5, "7"));
         assert_eq!(directory.shown(&company), listed_version("7", 5));
-        directory.is_odd(row(6, "8"), "odd".to_owned());
+        directory.store_unproved(row(6, "8"), "odd".to_owned());
         assert_eq!(directory.shown(&company), listed_version("8", 6), "also where nothing is proved");
         // A reading without the company keeps the last version.
-        directory.is_odd(reading(7, &["d"]), "odd".to_owned());
+        directory.store_unproved(reading(7, &["d"]), "odd".to_owned());
         assert_eq!(directory.shown(&company), listed_version("7", 5));
     }
 
@@ -333,10 +333,10 @@ mod tests {
     fn a_list_that_proves_nothing_does_not_count_as_read() {
         let directory = directory();
 
-        directory.is_odd(reading(6, &[]), "it is empty".to_owned());
+        directory.store_unproved(reading(6, &[]), "it is empty".to_owned());
         assert_eq!(directory.recorder.companies_age(Instant::now()), None);
 
-        directory.took(reading(7, &["a"]));
+        directory.store_proved(reading(7, &["a"]));
         assert!(directory.recorder.companies_age(Instant::now()).is_some());
     }
 
@@ -344,16 +344,16 @@ mod tests {
     fn companies_are_those_of_a_reading_that_began_late_enough() {
         let directory = directory();
         assert_eq!(directory.listed_since(i64::MIN), Listed::Unread);
-        directory.took(reading(5, &["a"]));
+        directory.store_proved(reading(5, &["a"]));
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
         assert_eq!(directory.listed_since(6), Listed::Unread, "a may be gone since");
 
-        directory.is_odd(reading(7, &["b"]), "odd".to_owned());
+        directory.store_unproved(reading(7, &["b"]), "odd".to_owned());
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
         assert_eq!(directory.listed_since(6), Listed::Part(listed(&["a", "b"]), "odd".to_owned()));
         assert_eq!(directory.listed_since(8), Listed::Unread, "it began before");
 
-        directory.took(reading(9, &["d"]));
+        directory.store_proved(reading(9, &["d"]));
         assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));
         assert_eq!(directory.listed_since(10), Listed::Unread);
     }

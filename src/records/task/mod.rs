@@ -85,7 +85,7 @@
 //! | 10 | crate `provider` | requests it |
 //! | 11 | crate `model` | parses its rows, and compares versions |
 //! | 12 | `probe.rs` | first page only: whether rows are whole records |
-//! | 13 | `hearing.rs` | takes the page, or its failure |
+//! | 13 | `results.rs` | takes the page, or its failure |
 //! | 14 | `proof/pass.rs` | advances the pass, counts its records |
 //! | 15 | `proof/page.rs` | the page as it is stored |
 //! | 16 | `mod.rs` | the part to commit |

@@ -200,7 +200,7 @@ impl Shard {
                     committing = None;
                     self.ended(ended).map(|more| committing = more)
                 }
-                Some(read) = reads.next() => self.read_all(read, &mut reads, &mut spare_slots),
+                Some(read) = reads.next() => self.take_answers(read, &mut reads, &mut spare_slots),
                 Some(got) = getting.next() => self.lists.got(got, now()),
                 () = Lists::changed(&mut orders, &mut stream) => {
                     self.lists.apply_orders(now());
@@ -333,7 +333,7 @@ impl Shard {
         Ok(())
     }
 
-    fn read_all(
+    fn take_answers(
         &mut self,
         first: FinishedRead,
         reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
@@ -347,14 +347,14 @@ impl Shard {
             if is_kept && reads.len() + spare_slots.len() < share {
                 spare_slots.push(slot);
             }
-            self.read(&subject, reading, path_answers)?;
+            self.take_answer(&subject, reading, path_answers)?;
             taken += 1;
             next = if taken < AT_ONCE { reads.next().now_or_never().flatten() } else { None };
         }
         Ok(())
     }
 
-    fn read(
+    fn take_answer(
         &mut self,
         subject: &Subject,
         reading: Result<Bytes, api::Error>,
@@ -376,7 +376,7 @@ impl Shard {
         let answers = self.shared.evidence.answers.count();
         let context =
             ReadContext { stored: stored.as_ref(), entries, answers, row: row.as_ref(), path_answers };
-        let read = self.scheduler.read(subject, reading, context, now());
+        let read = self.scheduler.take_answer(subject, reading, context, now());
         if is_company && self.scheduler.is_suspected(subject) {
             directory.ask();
         }

@@ -29,7 +29,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// An operator has to act; nothing was given up.
-    pub fn read(
+    pub fn take_answer(
         &mut self,
         subject: &Subject,
         reading: Result<Bytes, api::Error>,

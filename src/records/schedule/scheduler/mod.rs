@@ -426,7 +426,7 @@ impl Scheduler {
         now >= self.pause.until && (is_due || !self.queue.is_empty())
     }
 
-    /// The next read to start, if any; companies take turns. It is in flight until [`Scheduler::read`] is called with its result.
+    /// The next read to start, if any; companies take turns. It is in flight until [`Scheduler::take_answer`] is called with its result.
     pub fn next_read(&mut self, companies: &dyn Companies, now: i64) -> Option<NextRead> {
         if now < self.pause.until {
             return None;

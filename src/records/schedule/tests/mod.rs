@@ -167,7 +167,7 @@ impl TestShard {
         let (entries, answers) = (self.fences.len() as u64, self.elsewhere);
         let (stored, row) = (self.fences.get(subject), self.row.as_ref());
         let context = ReadContext { stored, entries, answers, row, path_answers: false };
-        self.scheduler.read(subject, reading, context, self.now)
+        self.scheduler.take_answer(subject, reading, context, self.now)
     }
 
     fn ask(&mut self) -> Option<NextRead> {

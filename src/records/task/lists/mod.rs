@@ -4,7 +4,7 @@
 //! Orders ─▶ planning.rs ─▶ Active: one run ─▶ asking.rs ─▶ Job: one list ─┬─▶ pages.rs: its next page ───────┐
 //!                              ▲                                          └─▶ known records, read by id ─────┤
 //!                              │                                                                             ▼
-//!                              │ progress                                                    Got ─▶ hearing.rs ─▶ Part
+//!                              │ progress                                                    Got ─▶ results.rs ─▶ Part
 //!                              │                                                                                   │
 //!                              └─────────── committed ◀── the shard's batch ◀── writing.rs, rows.rs ◀──────────────┘
 //! ```
@@ -16,7 +16,7 @@
 //! | `job/` | one list, from its first page to its certificate |
 //! | `spanning.rs` | which shard of the task reads a list that spans companies, and how the others get its pages |
 //! | `pages.rs`, `probe.rs`, `sample.rs` | pages; whether rows are whole records; samples |
-//! | `hearing.rs` | results of requests |
+//! | `results.rs` | results of requests |
 //! | `writing.rs`, `rows.rs` | what is committed of them, and each row against the fence |
 //! | `comparing/`, `topic.rs` | verification: lists against record topics |
 //! | `waiting.rs` | why a run waits, for its progress and the log |
@@ -64,11 +64,11 @@
 
 mod asking;
 mod comparing;
-mod hearing;
 mod job;
 mod pages;
 mod planning;
 mod probe;
+mod results;
 mod rows;
 mod sample;
 mod spanning;

@@ -132,7 +132,7 @@ impl Job {
         &self,
         connector: &str,
         shard: i32,
-        is_heard: bool,
+        is_stream_verified: bool,
         now: i64,
     ) -> Option<Certificate> {
         let Collection { run, list, company, .. } = self.collection()?;
@@ -158,7 +158,7 @@ impl Job {
         }
         certificate.records.published = i64::try_from(published).unwrap_or(i64::MAX);
         certificate.requested_by = Some(self.run.requested_by.clone());
-        certificate.stream = Some(if is_heard { "verified" } else { "unverified" }.to_owned());
+        certificate.stream = Some(if is_stream_verified { "verified" } else { "unverified" }.to_owned());
         if let Stage::Unlisted(reads) = &self.stage {
             let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             certificate.records.vanished_count = number(reads.vanished_count);

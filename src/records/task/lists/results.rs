@@ -349,8 +349,8 @@ impl Lists {
     pub(super) fn end(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let is_verify = job.run.kind == RunKind::Verify;
-        let is_heard = self.shared.lists.stream.borrow().unwrap_or_default();
-        let certificate = job.certificate(&self.shared.task.connector, self.shard, is_heard, now);
+        let is_stream_verified = self.shared.lists.stream.borrow().unwrap_or_default();
+        let certificate = job.certificate(&self.shared.task.connector, self.shard, is_stream_verified, now);
         let (vanished, unreadable) = match &job.stage {
             Stage::Unlisted(reads) => (reads.vanished_count, reads.unreadable),
             _ => (0, 0),
