@@ -84,6 +84,10 @@ pub(super) struct Shard {
 
 /// A read that has ended: record, answer, whether the path is known to be served, and its slot.
 type FinishedRead = (Subject, Result<Bytes, api::Error>, bool, OwnedSemaphorePermit);
+/// Reads in flight.
+type Reads = FuturesUnordered<BoxFuture<'static, FinishedRead>>;
+/// A commit in flight.
+type Committing = BoxFuture<'static, CommitEnd>;
 
 impl Shard {
     /// Takes the shard over. When this returns, no earlier owner can write to it.
@@ -150,8 +154,8 @@ impl Shard {
         mut inbox: mpsc::Receiver<Input>,
         cancel: CancellationToken,
     ) -> Result<(), Failure> {
-        let mut reads: FuturesUnordered<BoxFuture<'static, FinishedRead>> = FuturesUnordered::new();
-        let mut committing: Option<BoxFuture<'static, CommitEnd>> = None;
+        let mut reads = Reads::new();
+        let mut committing: Option<Committing> = None;
         let mut gathers_until = Instant::now();
         let mut spare_slots: Vec<OwnedSemaphorePermit> = Vec::new();
         // Kept from turn to turn: a new request would go to the end of the semaphore's queue.
@@ -256,11 +260,7 @@ impl Shard {
     }
 
     /// Starts as many reads as there are slots. Returns whether more could be started.
-    fn begin_reads(
-        &mut self,
-        reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
-        spare_slots: &mut Vec<OwnedSemaphorePermit>,
-    ) -> bool {
+    fn begin_reads(&mut self, reads: &mut Reads, spare_slots: &mut Vec<OwnedSemaphorePermit>) -> bool {
         loop {
             let slot = match spare_slots.pop() {
                 Some(slot) => slot,
@@ -336,7 +336,7 @@ impl Shard {
     fn take_answers(
         &mut self,
         first: FinishedRead,
-        reads: &mut FuturesUnordered<BoxFuture<'static, FinishedRead>>,
+        reads: &mut Reads,
         spare_slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
         // A slot that moves to another shard is idle until that shard's turn, so each shard keeps its share.
@@ -397,7 +397,7 @@ impl Shard {
         ready > 0 && ready < BATCH_RECORDS && reads > 0 && !self.lists.has_parts()
     }
 
-    fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, CommitEnd>>, Failure> {
+    fn begin_commit(&mut self) -> Result<Option<Committing>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
         if !self.postponed.is_empty() {
             // Without entries, so that no further rejection can hold it back again.
@@ -420,10 +420,7 @@ impl Shard {
 
     /// Handles the end of a commit, and then of storing its fence entries on this disk. Reads continue meanwhile: their results are
     /// compared when the next batch begins, which is later.
-    fn ended(
-        &mut self,
-        (commit, written): CommitEnd,
-    ) -> Result<Option<BoxFuture<'static, CommitEnd>>, Failure> {
+    fn ended(&mut self, (commit, written): CommitEnd) -> Result<Option<Committing>, Failure> {
         let mut written = match written {
             Ok(written) => written,
             Err(failure) => {
