@@ -91,7 +91,7 @@ impl Plugin for RecordPlugin {
         let most = MAX_SHARDS.unsigned_abs();
         let configured = shards(&source.common).unwrap_or(most);
         let (prefix, shards) = (&source.common.topic_prefix, configured.max(counted).min(most));
-        (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()
+        (0..shards).map(|shard| task::transactional_id(prefix, shard)).collect()
     }
 
     fn check_offsets(&self, offsets: &[OffsetEdit]) -> Result<(), String> {

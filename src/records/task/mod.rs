@@ -153,6 +153,7 @@ use provider::{
     auth::Area,
 };
 
+pub(super) use self::taking::transactional_id;
 use self::{
     directory::Directory,
     lists::{Orders, Pages, SpanningLists},

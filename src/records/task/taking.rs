@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use base::{metrics, random, retry::ErrorChain};
 use kafka::{ShardProducer, StartOffset, TopicPartition};
-use model::{AccountingResource, Key, Stamp, Topic};
+use model::{AccountingResource, Key, Stamp, Topic, TopicPrefix};
 
 use super::{
     Shared,
@@ -31,6 +31,11 @@ const FENCE_LIMIT: Duration = Duration::from_secs(900);
 /// Fence entries per transaction when they are rebuilt.
 const CHUNK: usize = 5_000;
 
+/// The transactional id with which the owner of a shard writes.
+pub(in crate::records) fn transactional_id(prefix: &TopicPrefix, shard: u32) -> String {
+    format!("tributary-{prefix}-shard-{shard}")
+}
+
 impl Shared {
     /// Partitions that the transactions of a shard write to, where hanging transactions are resolved first. Those of dead letters and
     /// gaps are left out, because they follow from the keys.
@@ -41,7 +46,7 @@ impl Shared {
 
     pub(super) async fn take_writer(&self, shard: i32) -> Result<ShardWriter, Failure> {
         let tools = &self.task.tools;
-        let id = format!("tributary-{}-shard-{shard}", self.source.common.topic_prefix);
+        let id = transactional_id(&self.source.common.topic_prefix, shard.unsigned_abs());
         let producer = tools.shards.take(id, Arc::clone(&self.task.permission.lease)).await;
         let producer = producer.map_err(|error| Failure::kafka(format!("take shard {shard}"), error))?;
         Ok(ShardWriter::new(producer))
