@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use base::retry::{ErrorChain, Retry};
+use base::retry::Retry;
 use model::{Comparison, Epoch, Rank, RemovalKind, SequenceVersion, Stamp, Value, Version};
 use provider::api::{self, AnsweredBy, Reach};
 
@@ -193,8 +193,7 @@ fn judge_unversioned(
 
 fn failed(judge: Judge<'_>, error: api::Error) -> ReadVerdict {
     // Without the response body, because this text is copied to headers and gaps.
-    let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
-    let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
+    let why = error.without_excerpt();
     let is_gone = matches!(
         error.cause,
         api::Cause::NotFound { by: AnsweredBy::Api } | api::Cause::Gone { by: AnsweredBy::Api }

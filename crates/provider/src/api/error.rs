@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use base::{
     metrics::{ApiOutcome, ApiWait},
-    retry::Retry,
+    retry::{ErrorChain, Retry},
 };
 use model::Quote;
 
@@ -230,6 +230,12 @@ impl Error {
     /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         self.cause.verdict().0
+    }
+
+    /// The endpoint, the status and the causes on one line, without the excerpt of the response: for record headers, gaps and
+    /// the progress of runs.
+    pub fn without_excerpt(&self) -> String {
+        format!("{}{}: {}", self.endpoint, answered(self.status), ErrorChain(&self.cause))
     }
 
     /// Whether it is only too early: the provider's rate limit or our own budget is used up.

@@ -4,10 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 
-use base::{
-    failpoint, metrics,
-    retry::{ErrorChain, Retry},
-};
+use base::{failpoint, metrics, retry::Retry};
 use model::{DesiredRunState, Key, List, Origin, RunKind, RunProgress, ShardState};
 use provider::api;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -215,8 +212,7 @@ impl Lists {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let list = job.collection().map_or("", |collection| collection.list.name());
         metrics::page_read(list, "failed");
-        let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
-        let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
+        let why = error.without_excerpt();
         job.requests.problem = Some(format!("page {page} of {list}: {why}"));
         let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
