@@ -190,7 +190,7 @@ pub struct Rules {
     pub brake_share: f64,
 }
 
-/// A delay that doubles with each attempt.
-fn grown(first: i64, longest: i64, tries: u32) -> i64 {
+/// The delay after this many failed attempts: doubles from `first` to `longest`.
+pub(super) fn doubled_delay(first: i64, longest: i64, tries: u32) -> i64 {
     first.saturating_mul(1_i64.checked_shl(tries.saturating_sub(1).min(30)).unwrap_or(i64::MAX)).min(longest)
 }

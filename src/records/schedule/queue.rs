@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use model::CompanyId;
 
-use super::{Subject, grown};
+use super::{Subject, doubled_delay};
 
 /// Whether a company may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl FairQueue {
         }
         queue.holds = queue.holds.saturating_add(1);
         queue.held_until =
-            now.saturating_add(wait.unwrap_or_else(|| grown(first, longest, queue.holds)).max(1));
+            now.saturating_add(wait.unwrap_or_else(|| doubled_delay(first, longest, queue.holds)).max(1));
         self.held.insert((queue.held_until, company.clone()));
     }
 

@@ -172,7 +172,10 @@ use crate::{
     logins::access::ApiUser,
     plugin::{Failure, Task, unable},
     publish::{self, DeadLetters, Layout, Preparer},
-    records::{fence::Fences, schedule::Rules},
+    records::{
+        fence::Fences,
+        schedule::{Rules, doubled_delay},
+    },
     state::state_topic::StateTopic,
 };
 
@@ -500,10 +503,10 @@ impl Shared {
         }
     }
 
-    /// Backoff of a list or of a read for it, in microseconds, by the number of attempts.
+    /// Backoff of a list or of a read for it, in microseconds, after `tries` attempts beside the first one.
     fn wait(&self, tries: u32) -> i64 {
         let (first, longest) = (micros(self.source.enrich.retry), micros(self.source.enrich.retry_max));
-        first.saturating_mul(1 << tries.min(20)).min(longest).max(1)
+        doubled_delay(first, longest, tries.saturating_add(1)).max(1)
     }
 
     fn rules(&self) -> Rules {

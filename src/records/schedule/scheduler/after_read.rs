@@ -11,7 +11,7 @@ use super::{AfterCommit, Blocked, ReadContext, Scheduler};
 use crate::{
     publish::{PublishFailure, PublishStage},
     records::schedule::{
-        Batch, Change, Content, Entry, Event, GapFound, Outcome, ParkCause, Rules, Subject, grown,
+        Batch, Change, Content, Entry, Event, GapFound, Outcome, ParkCause, Rules, Subject, doubled_delay,
         judge::{self, Judge, ReadVerdict},
         pending::Late,
     },
@@ -138,7 +138,7 @@ impl Scheduler {
         // Concurrent reads report the same outage: it counts once.
         if now >= self.pause.until {
             self.pause.count = self.pause.count.saturating_add(1);
-            let backoff = grown(self.rules.retry_first, self.rules.retry_longest, self.pause.count);
+            let backoff = doubled_delay(self.rules.retry_first, self.rules.retry_longest, self.pause.count);
             self.pause.until = now.saturating_add(wait.unwrap_or(backoff).max(1));
         }
         self.wait_until(subject, self.pause.until);
@@ -217,13 +217,13 @@ impl Scheduler {
         }
         record.tries.count = record.tries.count.saturating_add(1);
         let wait = match (&record.parked, record.oldest()) {
-            (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries.count),
+            (Some(_), None) => doubled_delay(rules.parked_first, rules.parked_longest, record.tries.count),
             // A row holds no offset back: after the first retries each wait is as long as the time since the request.
             (None, None) if tried >= rules.park_after => {
                 tried.max(rules.parked_first).min(rules.parked_longest)
             }
             // An event that holds back its offset gets short backoffs, even if its record was parked before.
-            _ => grown(rules.retry_first, rules.retry_longest, record.tries.count),
+            _ => doubled_delay(rules.retry_first, rules.retry_longest, record.tries.count),
         };
         self.write_and_wait(subject, changes, now.saturating_add(wait.max(1)));
     }

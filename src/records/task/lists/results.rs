@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Number of attempts that gives the longest backoff.
-const LONG: u32 = 20;
+const LONG: u32 = 30;
 
 impl Lists {
     /// Counts records that the scheduler gave up: a list whose rows wait for one of them is not published completely.
