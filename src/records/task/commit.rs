@@ -166,9 +166,7 @@ impl Commit {
                     if source.refuses_record() && batch.entries.iter().any(Entry::may_be_refused) =>
                 {
                     let causes = vec![ErrorChain(&source).to_string()];
-                    let message = "Kafka does not take the record".to_owned();
-                    let class = "kafka::Error::RecordRefused";
-                    let failure = PublishFailure { stage: PublishStage::Produce, class, message, causes };
+                    let failure = record_refused("Kafka does not take the record".to_owned(), causes);
                     for part in apart(batch, failure).into_iter().rev() {
                         parts.push_front(part);
                     }
@@ -344,12 +342,7 @@ impl Shared {
             if size > kafka::MAX_RECORD_BYTES {
                 let message =
                     format!("the record has {size} bytes, and the limit is {}", kafka::MAX_RECORD_BYTES);
-                return Err(PublishFailure {
-                    stage: PublishStage::Produce,
-                    class: "kafka::Error::RecordRefused",
-                    message,
-                    causes: Vec::new(),
-                });
+                return Err(record_refused(message, Vec::new()));
             }
             let guarded = Key::fence(outgoing.topic, &outgoing.key);
             return Ok(Some((record, guarded, stamp.clone())));
@@ -428,6 +421,11 @@ impl Shared {
             ..self.output.preparer.state(key, value)
         }
     }
+}
+
+/// The failure of a record that Kafka rejected, or would reject for its size.
+fn record_refused(message: String, causes: Vec<String>) -> PublishFailure {
+    PublishFailure { stage: PublishStage::Produce, class: "kafka::Error::RecordRefused", message, causes }
 }
 
 fn meta(entry: &Entry, stamp: &Stamp) -> RecordMeta {
