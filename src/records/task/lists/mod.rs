@@ -41,26 +41,7 @@
 //! failure of the accounting login or API pauses all lists of the shard, payroll too; a retriable failure of payroll pauses only that
 //! list. Only a failure of the local fence database stops the task.
 //!
-//! # Limits
-//!
-//! | constant | value | of what, for whom | why |
-//! |---|---|---|---|
-//! | `MOST_LISTS` | 128 | lists read at a time, task | each holds the state of its proof until its end |
-//! | `LEAST_JOBS`, `MOST_JOBS` | 5, 16 | the same, shard | a list of each run may wait for another API; no shard takes all |
-//! | `MOST_GROWING` | 8, at least 1 a shard | lists that may show many new records while much is remembered, task | memory of proofs |
-//! | `MOST_HELD` | 1,000 | lists or runs in memory, with paused ones, shard | memory |
-//! | `MOST_IDLE` | 64 | lists that wait for records and do not count as read, shard | unreadable records must not block other lists |
-//! | `IDLE_AFTER` | 60 s | wait after which a list counts as one of these | a short wait is normal for thin rows |
-//! | `MOST_RUNS` | 4 | runs at a time, shard | runs share the request slots |
-//! | `UNLISTED_AT_ONCE` | 8 | concurrent reads of missing records, list | lists share the request slots |
-//! | `KNOWN_AT_ONCE` | 1,000 | known records per part, resource | after each part the cursor is committed |
-//! | `FORGOTTEN_AT_ONCE` | 5,000 | keys removed with one batch, shard | size of a transaction |
-//! | `MOST_WAITING` | 16 MiB | rows that wait for their commit, shard | memory: above it no page is requested |
-//! | `MOST_ASKED` | 5,000 | records that rows wait for, shard | memory: above it no page is requested |
-//! | `UNLISTED_BRAKE_COUNT`, `UNLISTED_BRAKE_DIVISOR` | 50, 1/50 (2 %) | missing records that are read without an operator, list of a shard | a wrong list must not cause a read of every record |
-//! | `MOST_UNMARKED` | 50 | pages that wait for requests of their rows, list | a crash reads them again |
-//! | `NAMED` | 10 | lists that the progress of a run names, shard | size of the record |
-//! | `PASSES` | 4 | passes over a list | a list that changes too fast ends uncertified |
+//! The constants below are the limits, each with its reason.
 
 mod asking;
 mod comparing;
@@ -109,44 +90,49 @@ use crate::records::{
     schedule::{Entry, Subject},
 };
 
-/// Concurrent lists of a task, over all its shards: each holds the state of its proof until its end. Each shard may have
-/// [`LEAST_JOBS`], because a list of each run may wait for another API, and none more than [`MOST_JOBS`].
+/// Concurrent lists of a task, over all its shards: each holds the state of its proof until its end.
 const MOST_LISTS: usize = 128;
+/// Concurrent lists that each shard may have in any case: a list of each run may wait for another API.
 const LEAST_JOBS: usize = MOST_RUNS + 1;
+/// Concurrent lists of a shard, so that no shard takes all of the task's.
 const MOST_JOBS: usize = 16;
-/// Lists of a task that continue to grow while much is remembered, over all its shards; at least one per shard.
+/// Lists of a task that continue to grow while much is remembered, over all its shards; at least one per shard. Bounds the memory of
+/// proofs.
 const MOST_GROWING: usize = 8;
 /// Lists of a shard in memory, including those that wait for an operator or whose run is paused; also the limit of runs.
 const MOST_HELD: usize = 1_000;
-/// Lists of a shard that wait for records and do not count toward [`MOST_LISTS`]. Each holds the state of its proof.
+/// Lists of a shard that wait for records and do not count toward [`MOST_LISTS`], so that unreadable records do not block other lists.
+/// Each holds the state of its proof.
 const MOST_IDLE: usize = 64;
-/// How long a list waits for records before other lists are read instead; microseconds.
+/// How long a list waits for records before it counts toward [`MOST_IDLE`]; microseconds. A short wait is normal for thin rows.
 const IDLE_AFTER: i64 = 60_000_000;
-/// Concurrent runs of a shard; others wait.
+/// Concurrent runs of a shard; others wait. Runs share the request slots.
 const MOST_RUNS: usize = 4;
-/// Concurrent reads of missing records of one list.
+/// Concurrent reads by id of one list, for known records that no page has shown. Lists share the request slots.
 const UNLISTED_AT_ONCE: usize = 8;
 /// Known records of a resource to look up at a time. After each such part the cursor is committed.
 const KNOWN_AT_ONCE: usize = 1_000;
-/// Keys to remove with one batch.
+/// Keys to remove with one batch of a shard. Bounds the transaction.
 const FORGOTTEN_AT_ONCE: usize = 5_000;
-/// Bytes of rows that wait for their commit; above this no page is requested.
+/// Bytes of rows of a shard that wait for their commit; above this no page is requested.
 const MOST_WAITING: usize = 16 << 20;
-/// Missing records of a list that are read without an operator: this many, or the listed ones divided by [`UNLISTED_BRAKE_DIVISOR`] (2 %), if
-/// that is more.
+/// Known records that no page of a list has shown and that a shard reads by id without an operator: this many, or the listed ones divided
+/// by [`UNLISTED_BRAKE_DIVISOR`], if that is more. A wrong list must not cause a read of every record.
 const UNLISTED_BRAKE_COUNT: usize = 50;
+/// 50 means 2 % of the listed records.
 const UNLISTED_BRAKE_DIVISOR: usize = 50;
 /// How often a verification checks for records in flight; microseconds.
 const LOOK: i64 = 200_000;
-/// Records that rows wait for; above this no page is requested.
+/// Records that rows of a shard wait for; above this no page is requested. Bounds memory.
 const MOST_ASKED: usize = 5_000;
-/// Pages of a list that wait for requests of their rows and are not marked as read; above this no page is requested.
+/// Pages of a list that wait for requests of their rows and are not marked as read; above this no page is requested. A crash reads them
+/// again.
 const MOST_UNMARKED: usize = 50;
-/// Lists that the progress of a run names.
+/// Lists that the progress of a run in a shard names. Bounds the record.
 const NAMED: usize = 10;
 /// Time limit of a read by id.
 const READ_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
-/// Passes over a list before it ends uncertified.
+/// Passes over a list. A list that changes too fast ends uncertified after them.
 pub(super) const PASSES: u32 = 4;
 
 /// A requested run.
