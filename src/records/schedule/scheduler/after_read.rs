@@ -397,7 +397,7 @@ impl Scheduler {
                     for Late { wanted, event, settle } in later {
                         if judge::is_above(wanted.floor.as_ref(), stored(&subject).as_ref()) {
                             // An event above the published version contradicts a regression.
-                            record.doubt.below_since = None;
+                            record.doubt.clear_regression();
                         }
                         self.open.holding += usize::from(record.join(wanted, event, settle, now));
                     }

@@ -368,7 +368,7 @@ impl Scheduler {
                 self.open.holding += usize::from(record.join(wanted, event, settle, now));
                 if is_above {
                     // An event above the published version contradicts a regression.
-                    record.doubt.below_since = None;
+                    record.doubt.clear_regression();
                 }
                 // A new event is a reason to read earlier.
                 let soon = now.saturating_add(self.rules.retry_first);

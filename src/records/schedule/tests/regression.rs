@@ -92,3 +92,41 @@ fn suspected_regression_holds_no_offset() {
     assert_eq!(shard.offset, 3);
     assert_eq!(shard.published.len(), 1);
 }
+
+#[test]
+fn newer_event_forgets_the_lower_reads_before_it() {
+    let confirm = rules().epoch_confirm;
+    let read = |shard: &mut TestShard, wait: i64, version: u64| {
+        shard.now += wait;
+        let ask = shard.ask().unwrap();
+        shard.read(&ask.subject, Ok(json("r", version))).unwrap();
+    };
+    for is_committing in [false, true] {
+        let mut shard = TestShard::new();
+        shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+        shard.take(1, wanted(subject("r"), 51, false), "e");
+        read(&mut shard, 0, 51);
+        if !is_committing {
+            shard.commit();
+            read(&mut shard, confirm / 4, 51);
+            read(&mut shard, confirm / 4, 51);
+        }
+        shard.take(2, wanted(subject("r"), 101, false), "newer");
+        while shard.scheduler.ready() > 0 {
+            shard.commit();
+        }
+        assert!(!shard.scheduler.is_suspected(&subject("r")));
+
+        // A list publishes a version that later reads do not reach: a new suspicion.
+        shard.fences.insert(subject("r"), stamp(0, 200, Rank::List, false));
+        read(&mut shard, SECOND, 150);
+        shard.commit();
+        read(&mut shard, confirm / 4, 150);
+        read(&mut shard, confirm, 150);
+        assert_eq!(shard.scheduler.ready(), 0, "three reads confirm nothing yet: {is_committing}");
+
+        read(&mut shard, confirm / 4, 150);
+        shard.commit();
+        assert_eq!(shard.published, [(subject("r"), stamp(1, 150, Rank::ById, false))]);
+    }
+}
