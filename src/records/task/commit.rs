@@ -389,7 +389,7 @@ impl Shared {
             }
             Change::Path(resource) => {
                 let grant = self.source.provider.oauth.logins.accounting.grant.clone();
-                let value = state::json(&Path { grant, at: now });
+                let value = state::json(&Path { grant });
                 encoded.batch.add(put(&state::path(shard, *resource), Some(value)));
             }
             Change::Brake { resource, since, count } => {

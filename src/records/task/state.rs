@@ -49,8 +49,6 @@ pub(super) struct BatchId {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Path {
     pub(super) grant: String,
-    #[serde(default)]
-    pub(super) at: i64,
 }
 
 /// Number of deletes since a time, in microseconds since 1970.
@@ -64,8 +62,6 @@ pub(super) struct Brake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Probe {
     pub(super) thin: bool,
-    #[serde(default)]
-    pub(super) at: i64,
 }
 
 /// Results of the rows of a list so far, including those that previous owners of the shard read.
@@ -544,17 +540,24 @@ mod tests {
         let id = text(json(&BatchId { id: "b-1".into() }));
         apply(&mut stored, &batch(3), Some(&id)).unwrap();
         for grant in ["grant", "another"] {
-            let value = text(json(&Path { grant: grant.into(), at: 1 }));
+            let value = text(json(&Path { grant: grant.into() }));
             apply(&mut stored, &path(3, charges), Some(&value)).unwrap();
         }
         apply(&mut stored, &brake(3, charges), Some(&text(json(&Brake { since: 5, count: 2 })))).unwrap();
         apply(&mut stored, &rebuild(3), Some("{}")).unwrap();
-        apply(&mut stored, &probe(3, List::Customers), Some(&text(json(&Probe { thin: true, at: 7 }))))
-            .unwrap();
+        apply(&mut stored, &probe(3, List::Customers), Some(&text(json(&Probe { thin: true })))).unwrap();
+        // Earlier versions also wrote a time.
+        let persons = AccountingResource::Persons;
+        apply(&mut stored, &path(3, persons), Some(r#"{"grant":"grant","at":1}"#)).unwrap();
+        apply(&mut stored, &probe(3, List::Accounts), Some(r#"{"thin":true,"at":7}"#)).unwrap();
 
         assert_eq!((stored.batch.as_deref(), stored.rebuilds), (Some("b-1"), true));
-        assert_eq!((&stored.paths[..], &stored.brakes[..]), (&[charges][..], &[(charges, 5, 2)][..]));
-        assert_eq!(stored.lists.probes[&List::Customers], Probe { thin: true, at: 7 });
+        assert_eq!(
+            (&stored.paths[..], &stored.brakes[..]),
+            (&[charges, persons][..], &[(charges, 5, 2)][..])
+        );
+        let probes = [List::Customers, List::Accounts].map(|list| stored.lists.probes[&list]);
+        assert_eq!(probes, [Probe { thin: true }; 2]);
         assert!(apply(&mut stored, &batch(3), Some("{")).is_err());
         assert!(apply(&mut stored, &brake(3, charges), Some("{}")).is_err());
     }

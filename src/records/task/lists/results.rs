@@ -105,7 +105,7 @@ impl Lists {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Some(collection) = job.collection().cloned() else { return };
         if let Some(thin) = probed {
-            let probe = Probe { thin, at: now };
+            let probe = Probe { thin };
             self.state.probes.insert(collection.list, probe);
             let kept = (state::probe(self.shard, collection.list), Some(state::json(&probe)));
             self.parts.ready.push_back(Part::of_run(&job.run.id, vec![kept]));
