@@ -31,6 +31,8 @@ pub(super) struct AuthorizationRequest {
     pub(super) scopes: Arc<[String]>,
     /// What the code's verifier must match.
     pub(super) challenge: Option<Challenge>,
+    /// The tenant that the user chooses, if it is not the one of the settings.
+    pub(super) tenant: Option<String>,
 }
 
 /// GET `/auth/core/connect/authorize`.
@@ -57,7 +59,8 @@ pub(super) async fn authorize(
     if parameters.contains("auto") {
         return finish(&identity, login);
     }
-    page::login(settings, &login.scopes, redirect.text(), &parameters)
+    let tenant = login.tenant.as_deref().unwrap_or(&settings.tenant);
+    page::login(settings, tenant, &login.scopes, redirect.text(), &parameters)
 }
 
 /// Grants the login, unless a knob refuses it.
@@ -120,6 +123,7 @@ fn check_request(
         nonce: nonce.to_owned(),
         scopes,
         challenge,
+        tenant: knobs.identity.tenant.clone(),
     })
 }
 

@@ -40,6 +40,8 @@ pub(super) struct TokenFacts<'a> {
     /// Number of the access token.
     pub(super) number: u64,
     pub(super) scopes: &'a [String],
+    /// The chosen tenant, if it is not the one of the settings; empty for none.
+    pub(super) tenant: Option<&'a str>,
     /// Time of the login.
     pub(super) login: Ticks,
     /// `nbf`.
@@ -90,7 +92,6 @@ impl User {
             "sub": self.subject,
             "auth_time": facts.login.seconds(),
             "idp": "idsrv",
-            "svc.es.clientid": settings.tenant,
             "svc.es.idcda": format!("{:06}", self.account),
             "usr": usr,
             "owapp": owapp,
@@ -98,6 +99,10 @@ impl User {
             "oun": oun,
             "amr": ["password"],
         });
+        let tenant = facts.tenant.unwrap_or(&settings.tenant);
+        if !tenant.is_empty() {
+            claims["svc.es.clientid"] = json!(tenant);
+        }
         if has(facts.scopes, &ACCOUNTING) {
             claims["given_name"] = json!("Ana");
             claims["lang"] = json!("es");

@@ -49,6 +49,8 @@ pub(super) struct IssuedGrant {
     pub(super) login: Ticks,
     /// For the identity token.
     pub(super) nonce: Option<String>,
+    /// The knob at the time of the login.
+    pub(super) tenant: Option<String>,
     ended: AtomicBool,
 }
 
@@ -135,7 +137,8 @@ impl IssuedGrants {
         seconds: u64,
         now: Ticks,
     ) -> (Arc<IssuedGrant>, String) {
-        let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
+        let nonce = Some(login.nonce.clone());
+        let grant = self.begin(Arc::clone(&login.scopes), nonce, login.tenant.clone(), now);
         let code = self.secrets.guid().simple();
         let issued = self.record(&grant, "code", &code, now, now.plus(Duration::from_secs(seconds)));
         self.codes.insert(&code, (issued, login));
@@ -147,11 +150,12 @@ impl IssuedGrants {
         &mut self,
         scopes: Arc<[String]>,
         nonce: Option<String>,
+        tenant: Option<String>,
         now: Ticks,
     ) -> Arc<IssuedGrant> {
         let number = self.logins;
         self.logins += 1;
-        Arc::new(IssuedGrant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
+        Arc::new(IssuedGrant { number, scopes, login: now, nonce, tenant, ended: AtomicBool::new(false) })
     }
 
     /// Exchanges a code or refresh token; also returns the number of its journal entry.

@@ -177,11 +177,11 @@ impl IdentityProvider {
         let scopes: Arc<[String]> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         let (grant, refresh) = {
             let mut grants = self.grants.lock();
-            let grant = grants.begin(scopes, None, now);
+            let grant = grants.begin(scopes, None, knobs.identity.tenant.clone(), now);
             let refresh = grants.refresh_token(&grant, &knobs.identity, now);
             (grant, refresh)
         };
-        let (access, _) = self.issue(&grant, None, &knobs.identity, now);
+        let (access, _) = self.issue(&grant, None, grant.tenant.as_deref(), &knobs.identity, now);
         (access, refresh)
     }
 
@@ -206,12 +206,19 @@ impl IdentityProvider {
         &self,
         grant: &Arc<IssuedGrant>,
         nonce: Option<&str>,
+        tenant: Option<&str>,
         knobs: &IdentityKnobs,
         now: Ticks,
     ) -> (String, String) {
         let number = ACCESS_TOKENS.fetch_add(1, Ordering::Relaxed) + 1;
-        let facts =
-            |until| TokenFacts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let facts = |until| TokenFacts {
+            number,
+            scopes: &grant.scopes,
+            tenant,
+            login: grant.login,
+            from: now,
+            until,
+        };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
         let identity = self.identity(facts(ends[1]), HashedToken::Access(&access), nonce, knobs.bend_nonce);
@@ -228,7 +235,8 @@ impl IdentityProvider {
         now: Ticks,
     ) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
-        let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let scopes = &grant.scopes;
+        let facts = TokenFacts { number: 0, scopes, tenant: None, login: grant.login, from: now, until };
         let token = self.identity(facts, HashedToken::Code(code), grant.nonce.as_deref(), bend_nonce);
         self.grants.lock().remember_identity(grant, (&token, until), now);
         token

@@ -13,6 +13,7 @@ use crate::settings::Settings;
 /// The login page. Its button sends the same request with the parameter `auto`.
 pub(super) fn login(
     settings: &Settings,
+    tenant: &str,
     scopes: &[String],
     redirect: &str,
     request: &Parameters,
@@ -31,7 +32,7 @@ pub(super) fn login(
         <p>You are then sent to <code>{}</code></p>",
         escape(&settings.invoicing.mail),
         escape(&settings.client.id),
-        escape(&settings.tenant),
+        escape(tenant),
         escape(redirect),
     );
     html(StatusCode::OK, "Log in", &body)

@@ -155,7 +155,9 @@ fn answer(identity: &IdentityProvider, parameters: &Parameters) -> (Option<u64>,
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
         // Only the identity token of the login has the nonce.
         let nonce = grant.nonce.as_deref().filter(|_| presented.kind == ExchangeKind::Code);
-        let (access_token, id_token) = identity.issue(&grant, nonce, knobs, now);
+        let refreshed = knobs.refreshed_tenant.as_deref().filter(|_| presented.kind == ExchangeKind::Refresh);
+        let tenant = refreshed.or(grant.tenant.as_deref());
+        let (access_token, id_token) = identity.issue(&grant, nonce, tenant, knobs, now);
         let mut tokens = json!({
             "access_token": access_token,
             "id_token": id_token,

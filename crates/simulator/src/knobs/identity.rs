@@ -39,6 +39,10 @@ knobs! {
         pub answer_latency: Latency = Latency::None,
         /// Number of requests to the token endpoint to answer with 503 before any work.
         pub unavailable: u32 = 0,
+        /// Tenant that the user chooses at a login, instead of the one of the settings. Empty: access tokens name none.
+        pub tenant: Option<String> = None,
+        /// Tenant in the access tokens of refreshes, instead of the one of the login. Empty: they name none.
+        pub refreshed_tenant: Option<String> = None,
         /// Refuses logins: the callback has `error` with this text.
         pub refuse_login: Option<String> = None,
         /// The callback returns another state than it was sent: an attack or a confused browser.

@@ -22,6 +22,7 @@ crate::tests! {
     plain the_issuer_is_on_another_host_than_the_identity_provider;
     plain the_old_key_verifies_while_it_is_kept;
     plain a_payload_begins_with_its_id_twice_when_asked_to;
+    plain a_login_keeps_its_tenant_until_a_knob_changes_it;
     plain a_refresh_answers_as_a_code_does_and_its_token_works;
     plain a_grant_ends_30_days_after_the_login_or_15_after_its_use;
     plain an_absolute_refresh_token_that_is_not_rotated_stays_the_same;
@@ -202,6 +203,32 @@ async fn a_payload_begins_with_its_id_twice_when_asked_to() {
     assert_eq!(payload.matches("\"$id\":").count(), 2, "{payload}");
     let members: Vec<&str> = payload.split(',').take(2).collect();
     assert!(members.iter().all(|member| member.trim_start_matches('{').starts_with("\"$id\":")), "{payload}");
+}
+
+async fn a_login_keeps_its_tenant_until_a_knob_changes_it() {
+    let (simulator, client) = started(login_client, |_| {}).await;
+    let tenant = |answer: &Value| claims(text(answer, "access_token")).get("svc.es.clientid").cloned();
+    let knobs = |chosen: Option<&str>, refreshed: Option<&str>| {
+        simulator.provider().turn(|knobs| {
+            knobs.identity.tenant = chosen.map(str::to_owned);
+            knobs.identity.refreshed_tenant = refreshed.map(str::to_owned);
+        });
+    };
+    let plain = log_in(&client, &ACCOUNTING_SCOPES).await;
+    assert_eq!(tenant(&plain), Some("tenant-1".into()));
+
+    knobs(Some("chosen"), None);
+    let mut answer = log_in(&client, &PAYROLL_SCOPES).await;
+    assert_eq!(tenant(&answer), Some("chosen".into()));
+    for (chosen, refreshed, expected) in
+        [(None, None, Some("chosen")), (None, Some("moved"), Some("moved")), (None, Some(""), None)]
+    {
+        knobs(chosen, refreshed);
+        answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
+        assert_eq!(tenant(&answer), expected.map(Value::from), "{refreshed:?}");
+    }
+    knobs(Some(""), None);
+    assert_eq!(tenant(&log_in(&client, &ACCOUNTING_SCOPES).await), None);
 }
 
 async fn a_refresh_answers_as_a_code_does_and_its_token_works() {
