@@ -12,6 +12,7 @@
 //!   before does not send it afterwards.
 //! - This process writes an answer for as long as it lives, with or without the lease, until the answer or something newer is in
 //!   the topic. It never waits for the disk: a hanging disk must not keep the answer from Kafka.
+//! - An answer for another tenant than the grant's is not stored: it makes the grant `Lost`.
 //! - If the token was certainly not sent, the intent is withdrawn. If the outcome is unknown, it stays open until the wait is over.
 //!
 //! Remaining risks: a freeze between the gate and the socket goes unnoticed, since the provider takes no fencing token; a machine
@@ -40,7 +41,6 @@ use base::{
 };
 use kafka::Lease;
 use provider::auth::{
-    Area,
     grant::{Grant, GrantConflict, GrantState, RefreshBase, RefreshCause, RefreshIntent, RefreshOrigin},
     identity::{self, Gate, OAuthCode, RefreshOutcome},
 };
@@ -93,7 +93,6 @@ pub(super) struct RefreshAttempt<'a> {
     pub(super) name: &'a str,
     pub(super) issuer: &'a dyn Issuer,
     pub(super) lease: Lease,
-    pub(super) area: Area,
 }
 
 /// A committed intent.
@@ -256,17 +255,10 @@ impl RefreshAttempt<'_> {
                 metrics::token_refreshed(RefreshLabel::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
-                if let Ok(Some(Grant { state: GrantState::Lost { at_ms: at, origin, reason, .. }, .. })) =
-                    insist(writer, name, lose).await
-                    && at == at_ms
+                if let Ok(Some(grant)) = insist(writer, name, lose).await
+                    && matches!(grant.state, GrantState::Lost { at_ms: at, .. } if at == at_ms)
                 {
-                    let run = command(self.shared, name, self.area);
-                    tracing::error!(
-                        grant = name,
-                        reason = lost(origin.as_ref(), &reason),
-                        run,
-                        "the grant is lost"
-                    );
+                    report_loss(self.shared, &grant);
                 }
                 AttemptEnd::Settled
             }
@@ -300,6 +292,13 @@ impl RefreshAttempt<'_> {
     }
 }
 
+/// Logs why a grant is lost, and the command that logs in.
+fn report_loss(shared: &GrantContext, grant: &Grant) {
+    let GrantState::Lost { origin, reason, .. } = &grant.state else { return };
+    let (reason, run) = (lost(origin.as_ref(), reason), command(shared, &grant.name, grant.area));
+    tracing::error!(grant = grant.name, reason, run, "the grant is lost");
+}
+
 /// Writes an answer of the provider until it is in the topic or obsolete, while `disk` stores it.
 async fn keep_answer(
     shared: &GrantContext,
@@ -317,6 +316,11 @@ async fn keep_answer(
             failpoint::reach("grants.committed");
             metrics::token_refreshed(outcome);
             tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
+        }
+        // An answer that applies is stored, unless it is for another tenant.
+        Ok(Some(grant)) if matches!(grant.state, GrantState::Lost { .. }) && base.is_of(&grant) => {
+            metrics::token_refreshed(RefreshLabel::Lost);
+            report_loss(shared, &grant);
         }
         Ok(_) => tracing::info!(
             grant = name,

@@ -14,7 +14,7 @@ use provider::auth::grant::{Grant, RefreshCause};
 
 use super::{
     GrantContext,
-    clients::{GrantClient, IssuerKey},
+    clients::IssuerKey,
     issuer::Issuer,
     plan::{NextStep, PlanInput, RefreshHistory, next_step},
     refresh::{AttemptEnd, RefreshAttempt},
@@ -114,7 +114,7 @@ impl Refresher {
             Some(lease) if !lease() => return NextStep::WaitUntil(now + LEASE_RECHECK_DELAY),
             Some(_) => {}
         }
-        let Some((_, _, issuer)) = self.issuer(&grant) else { return NextStep::Idle };
+        let Some((_, issuer)) = self.issuer(&grant) else { return NextStep::Idle };
         self.remind(&grant, issuer.now_ms(), now);
         let known = PlanInput {
             is_sealed_before: self.shared.store.is_sealed_before(&self.local.name),
@@ -138,12 +138,11 @@ impl Refresher {
             return self.reseal(lease).await;
         }
         let Some(grant) = self.grant() else { return };
-        let Some((key, client, issuer)) = self.issuer(&grant) else { return };
+        let Some((key, issuer)) = self.issuer(&grant) else { return };
         let was_refused = matches!(next, NextStep::Refresh { cause: RefreshCause::Refused, .. });
         let under_way = self.shared.under_way.token();
         let name = &self.local.name;
-        let attempt =
-            RefreshAttempt { shared: &self.shared, name, issuer: &*issuer, lease, area: client.area };
+        let attempt = RefreshAttempt { shared: &self.shared, name, issuer: &*issuer, lease };
         let ended = attempt.run(next).await;
         drop(under_way);
         // An attempt that presented nothing does not count against an API that refuses too often.
@@ -222,13 +221,13 @@ impl Refresher {
         self.memory.not_before = self.backoff.next_wait(retry).map(|wait| Instant::now() + wait);
     }
 
-    /// A connector's client that is the login's and that the provider has not refused, and its identity service.
-    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, GrantClient, Arc<dyn Issuer>)> {
+    /// The identity service of a connector whose client is the login's and was not refused, and its key.
+    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
         let (key, client) = clients.of_login_except(grant, &self.refused)?;
         // The view reports the error.
         let issuer = self.shared.issuers.issuer(client, &self.shared.clients).ok()?;
-        Some((key, client.clone(), issuer))
+        Some((key, issuer))
     }
 
     /// Warns once a day that a login ends soon.

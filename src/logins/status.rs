@@ -20,6 +20,8 @@ struct GrantStatus {
     state: &'static str,
     /// The area of the login, if there is one.
     area: Option<&'static str>,
+    /// The tenant that it is bound to, if known.
+    tenant: Option<String>,
     serial: Option<u64>,
     access_token_ends: Option<Millis>,
     refresh_token_ends: Option<Millis>,
@@ -96,6 +98,7 @@ impl GrantContext {
             name: name.clone(),
             state: view.word(),
             area: area.map(Area::name),
+            tenant: grant.as_ref().and_then(|grant| grant.login.tenant.clone()),
             serial: grant.as_ref().map(|grant| grant.serial),
             access_token_ends: tokens.map(|tokens| Millis(tokens.access_expires_ms)),
             refresh_token_ends: refresh_token_ends.map(Millis),

@@ -28,6 +28,8 @@ pub(in crate::cli) struct LoginFlow<'a> {
     /// Name of the grant.
     pub(in crate::cli) grant: &'a str,
     pub(super) clock: ProviderClock,
+    /// Whether the login may change the tenant of the grant.
+    pub(super) replace: bool,
     grants: &'a GrantsTopic,
 }
 
@@ -53,7 +55,7 @@ impl<'a> LoginFlow<'a> {
         tolerance: Duration,
     ) -> Self {
         let grant = grant_name(provider, area);
-        Self { area, provider, grant, clock: ProviderClock::new(tolerance), grants }
+        Self { area, provider, grant, clock: ProviderClock::new(tolerance), replace: false, grants }
     }
 
     /// Starts a login with this redirect address.
@@ -83,8 +85,8 @@ impl<'a> LoginFlow<'a> {
         code: Result<CallbackCode, CallbackError>,
     ) -> Result<Grant, Error> {
         let entered = login.finish(code.map_err(Error::Callback)?).await.map_err(Error::Login)?;
-        let kept = self.grants.log_in(self.grant, self.area, self.provider, &self.clock, &entered).await;
-        kept.map_err(Error::Store)
+        let Self { area, provider, grant, clock, replace, grants } = self;
+        grants.log_in(grant, *area, provider, clock, &entered, *replace).await.map_err(Error::Store)
     }
 
     fn page(&self, ended: &Result<Grant, Error>) -> LoginPage {

@@ -3,7 +3,8 @@
 //! - Foreseeable failures are found before the person logs in: a key that is missing or differs from the workers', a Kafka that does
 //!   not answer.
 //! - The command creates only the grants topic if it is missing; the workers create the others.
-//! - A login overwrites the existing grant, because it is newer. A worker's refresh of the old tokens at that moment is discarded.
+//! - A login overwrites the existing grant, because it is newer. A worker's refresh of the old tokens at that moment is discarded. A
+//!   login for another tenant is refused, unless the person asks for it: the write that would replace the grant decides.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use provider::{
     Provider,
     auth::{
         Area,
-        grant::{Grant, GrantLogin, IssuedTokens, origin},
+        grant::{Grant, GrantLogin, IssuedTokens, TenantMismatch, origin},
         http::ProviderClock,
         login::CompletedLogin,
         seal::{self, Envelope, Keyring},
@@ -189,7 +190,7 @@ impl GrantsTopic {
         Err(problem(area.grant_key(), name, rule, remedy))
     }
 
-    /// Stores the tokens of a login. No other code does.
+    /// Stores the tokens of a login. No other code does. With `replace` they may be for another tenant than the grant's.
     pub(super) async fn log_in(
         &self,
         name: &str,
@@ -197,6 +198,7 @@ impl GrantsTopic {
         provider: &Provider,
         clock: &ProviderClock,
         entered: &CompletedLogin,
+        replace: bool,
     ) -> Result<Grant, Error> {
         let id = random::hex::<16>().map_err(|_| Error::Random)?;
         let at_ms = clock.now_ms();
@@ -209,19 +211,33 @@ impl GrantsTopic {
             client_id: provider.oauth.client_id.clone(),
             auth_url: provider.auth_url.to_string(),
             origins: vec![origin(&provider.base_url)],
+            tenant: claims.tenant().map(str::to_owned),
+        };
+        let check_tenant = |before: &Grant| match replace {
+            true => Ok(()),
+            false => before.login.check_tenant(login.tenant.as_deref()),
         };
         let scopes = Some(entered.scopes.clone());
         let issued = IssuedTokens { scopes, ..issued_tokens(entered.granted.clone(), at_ms) };
         if issued.refresh.is_none() {
             return Err(Error::NoRefreshToken { area });
         }
-        let log_in =
-            |before: Option<&Grant>| Grant::log_in(before, name, area, login.clone(), issued.clone());
+        let log_in = |before: Option<&Grant>| {
+            before.map_or(Ok(()), check_tenant).ok()?;
+            Grant::log_in(before, name, area, login.clone(), issued.clone())
+        };
         let mut writer = self.store.writer(name, Arc::new(|| true));
         writer.overwrite_unreadable();
-        let written = writer.write(Instant::now() + KAFKA_TIMEOUT, log_in).await?;
-        // The grant read back may be newer than the written one, never older.
-        written.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
+        match writer.write(Instant::now() + KAFKA_TIMEOUT, log_in).await? {
+            Some(grant) if grant.login.id == login.id => Ok(grant),
+            Some(grant) => {
+                let refused = |mismatch| Error::Tenant { grant: name.to_owned(), mismatch };
+                check_tenant(&grant).map_err(refused)?;
+                // The grant read back may be newer than the written one, never older.
+                Err(Error::Superseded)
+            }
+            None => Err(Error::Superseded),
+        }
     }
 
     /// Removes a grant that cannot be decrypted.
@@ -242,6 +258,10 @@ impl GrantsTopic {
 pub(in crate::cli) enum Error {
     #[error("the provider gave no refresh token: {} must contain offline_access", area.scopes_key())]
     NoRefreshToken { area: Area },
+    #[error(
+        "the grant {grant} is unchanged: {mismatch}; log in for that tenant, or change the tenant with --replace"
+    )]
+    Tenant { grant: String, mismatch: TenantMismatch },
     #[error("another login for the same grant finished at the same moment and replaced this one")]
     Superseded,
     #[error("draw random numbers for the login")]

@@ -67,7 +67,8 @@ pub(in crate::cli) struct LoginOptions {
 // Each skips one check. Not a doc comment, which clap would show as the command's help.
 #[derive(Args)]
 struct SkippedChecks {
-    /// Replace a grant of another OAuth client, identity service or provider.base.url; its connectors lose access
+    /// Replace a grant of another tenant, OAuth client, identity service or provider.base.url; its connectors lose
+    /// access to the old one
     #[arg(long)]
     replace: bool,
     /// Log in although existing grants are encrypted with another key, which is lost
@@ -107,8 +108,10 @@ pub(super) async fn run(options: &LoginOptions, environment: &Environment, out: 
     if !options.skip.replace {
         grants.check_login(grant_name(provider, options.area), options.area, provider)?;
     }
+    let mut flow = LoginFlow::new(&grants, provider, options.area, worker.clock_skew_max);
+    flow.replace = options.skip.replace;
     let session = LoginSession {
-        flow: LoginFlow::new(&grants, provider, options.area, worker.clock_skew_max),
+        flow,
         options,
         limit: Duration::from_secs(options.timeout * 60),
         worker: &worker,
@@ -179,7 +182,8 @@ impl LoginSession<'_> {
     async fn report(&self, grant: Grant, out: &mut dyn Write) -> Result {
         let LoginFlow { area, provider, grant: name, .. } = self.flow;
         let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
-        writeln!(out, "logged in as {who}: the workers have the grant {name}{until}")?;
+        let tenant = grant.login.tenant.as_deref().unwrap_or("unknown");
+        writeln!(out, "logged in as {who} (tenant: {tenant}): the workers have the grant {name}{until}")?;
         if !self.options.skip.no_call {
             let answer = probe::first_company(area, provider, &self.flow.clock, &grant).await;
             writeln!(out, "{answer}")?;

@@ -27,7 +27,7 @@ use provider::{
     Provider,
     auth::{
         Access, Area, Error,
-        grant::{Grant, GrantLogin, GrantState, RefreshOrigin},
+        grant::{Grant, GrantLogin, GrantState, LossReason, RefreshOrigin},
         seal,
     },
 };
@@ -57,7 +57,7 @@ pub(super) enum GrantView {
     Absent,
     /// The grant was logged out.
     LoggedOut,
-    /// The provider refuses its refresh token.
+    /// The provider refuses its refresh token, or refreshed it for another tenant.
     Lost { reason: String },
     /// It is encrypted with a key that this worker does not have.
     Unreadable { kid: String },
@@ -392,13 +392,14 @@ fn not_theirs(area: Area) -> String {
 }
 
 /// How a grant was lost, for people.
-pub(super) fn lost(origin: Option<&RefreshOrigin>, reason: &str) -> String {
-    match origin {
-        None => format!("the provider refuses its refresh token ({reason})"),
-        Some(RefreshOrigin { worker, begun_ms }) => {
+pub(super) fn lost(origin: Option<&RefreshOrigin>, reason: &LossReason) -> String {
+    match (reason, origin) {
+        (LossReason::Tenant(mismatch), _) => mismatch.to_string(),
+        (LossReason::Refused(code), None) => format!("the provider refuses its refresh token ({code})"),
+        (LossReason::Refused(code), Some(RefreshOrigin { worker, begun_ms })) => {
             let started = Moment::from_micros(begun_ms.saturating_mul(1_000));
             format!(
-                "the refresh started {started} by {worker} never ended, and the provider refuses the stored token ({reason})"
+                "the refresh started {started} by {worker} never ended, and the provider refuses the stored token ({code})"
             )
         }
     }

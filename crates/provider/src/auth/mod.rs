@@ -175,7 +175,7 @@ pub enum Error {
         /// Command to run.
         command: String,
     },
-    /// The provider rejects its refresh token.
+    /// The provider rejects its refresh token, or refreshed it for another tenant.
     #[error("the grant {grant} is lost: {reason}: run `{command}`")]
     Lost {
         /// Name of the grant.

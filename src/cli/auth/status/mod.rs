@@ -33,7 +33,7 @@ use crate::{
         CommandError, Environment, Result,
         client::OutputArgs,
         load, resolve,
-        table::{columns, each, moment, text},
+        table::{columns, each, moment, text, text_or},
     },
     config::{Connector, Worker},
     logins::grant_name,
@@ -246,6 +246,7 @@ impl GrantSummary {
             "area": grant.map(|grant| grant.area.name()),
             "state": self.state,
             "who": grant.map(|grant| grant.login.who()),
+            "tenant": grant.and_then(|grant| grant.login.tenant.as_deref()),
             "origins": grant.map_or(&[][..], |grant| grant.login.origins.as_slice()),
             "scopes": tokens.map_or(&[][..], |tokens| tokens.scopes.as_slice()),
             "accessTokenEnds": self.access_ms.map(moment),
@@ -273,7 +274,18 @@ fn show(lines: &[GrantSummary], cached: bool, out: &mut dyn Write) -> std::io::R
     if lines.is_empty() {
         return writeln!(out, "no logins: run `tributary auth login AREA --connector NAME`");
     }
-    let head = ["GRANT", "AREA", "STATE", "WHO", "ORIGINS", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
+    let head = [
+        "GRANT",
+        "AREA",
+        "STATE",
+        "WHO",
+        "TENANT",
+        "ORIGINS",
+        "ACCESS TOKEN",
+        "REFRESH TOKEN",
+        "LOGIN",
+        "KEY",
+    ];
     let dash = || "-".to_owned();
     let shown: Vec<Value> = lines.iter().map(|line| line.json(cached)).collect();
     let joined = |all: &Value| each(all).iter().map(text).collect::<Vec<_>>().join(" ");
@@ -285,6 +297,7 @@ fn show(lines: &[GrantSummary], cached: bool, out: &mut dyn Write) -> std::io::R
             text(&one["area"]),
             text(&one["state"]),
             text(&one["who"]),
+            text_or(&one["tenant"], if line.known.grant.is_ok() { "unknown" } else { "-" }),
             if origins.is_empty() { dash() } else { origins },
             ends(line.access_ms),
             ends(line.refresh_ms),

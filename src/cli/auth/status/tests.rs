@@ -18,6 +18,7 @@ fn grant(login_ms: i64) -> Grant {
         client_id: "client".to_owned(),
         auth_url: "https://login.example.com/".to_owned(),
         origins: vec!["https://api.example.com".to_owned()],
+        tenant: Some("tenant-1".to_owned()),
     };
     let issued = IssuedTokens {
         access: "never shown".into(),
@@ -124,6 +125,26 @@ fn a_login_without_an_origin_says_what_to_do() {
     let line = line(Ok(old));
 
     assert!(line.remark.unwrap().contains("provider.hosts.allowed"));
+}
+
+#[test]
+fn table_and_json_show_the_tenant_or_that_it_is_unknown() {
+    let mut unbound = grant(NOON - DAY);
+    unbound.login.tenant = None;
+    for (grant, cell, json) in [
+        (Ok(grant(NOON - DAY)), "ana@example.com\\u{1b}[2J  tenant-1  ", json!("tenant-1")),
+        (Ok(unbound), "ana@example.com\\u{1b}[2J  unknown  ", Value::Null),
+        (Err(UnreadableGrant::NoKey), "unreadable  -    -       -  ", Value::Null),
+    ] {
+        let lines = [line(grant)];
+        let mut shown = Vec::new();
+
+        show(&lines, false, &mut shown).unwrap();
+
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains(" TENANT ") && shown.contains(cell), "{shown}");
+        assert_eq!(lines[0].json(false)["tenant"], json);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod browser;
 mod login;
 mod status;
+mod tenant;
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use crate::support::secrets::Secrets;
 use crate::support::{ALLOWED_HOSTS, Result, Shared, prefix, run_directory, traced};
 
 pub(crate) fn tests() -> Vec<Test> {
-    [browser::tests(), login::tests(), status::tests()].into_iter().flatten().collect()
+    [browser::tests(), login::tests(), status::tests(), tenant::tests()].into_iter().flatten().collect()
 }
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -138,6 +138,7 @@ impl GrantCluster {
             client_id: "client".into(),
             auth_url: provider().auth_url.to_string(),
             origins: vec![origin(&provider().base_url)],
+            tenant: None,
         };
         let log_in =
             |before: Option<&Grant>| Grant::log_in(before, area.name(), area, login.clone(), issued.clone());

@@ -14,6 +14,7 @@ mod scene;
 mod schedules;
 mod spread;
 mod stranger;
+mod tenant;
 mod topic;
 mod verdict;
 mod warning;
@@ -31,6 +32,7 @@ pub(crate) fn tests() -> Vec<Test> {
         hidden::tests(),
         spread::tests(),
         stranger::tests(),
+        tenant::tests(),
         warning::tests(),
     ];
     parts.into_iter().flatten().collect()

@@ -22,6 +22,7 @@
 //!   worker counts that time from when it first saw the previous intent, so no clocks of two machines are compared.
 //! - An intent with an unknown outcome stays open until the outcome is known: withdrawing a later intent does not undo it.
 //! - A login is valid for the origins that were configured when it was made; see [`GrantLogin::may_go_to`].
+//! - A grant is bound to one tenant; see [`TenantMismatch`]. An answer for another one is not stored, and makes the grant `Lost`.
 //! - A login supersedes everything. A token set is identified by its login and serial. Serials continue under the same name,
 //!   unless the previous record cannot be opened.
 //!
@@ -35,10 +36,12 @@ mod record;
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub mod samples;
+mod tenant;
 #[cfg(test)]
 mod tests;
 
 pub use record::InvalidGrantBytes;
+pub use tenant::{LossReason, TenantMismatch};
 
 use std::time::Duration;
 
@@ -47,7 +50,7 @@ use url::Url;
 
 use base::secret::Secret;
 
-use super::{Area, http::milliseconds};
+use super::{Area, http::milliseconds, token};
 use crate::HostPolicy;
 
 /// Wait after the end of an intent's window before another worker may present the same token: longer than a request that was sent
@@ -95,6 +98,9 @@ pub struct GrantLogin {
     /// before origins were recorded; see [`GrantLogin::may_go_to`].
     #[serde(default)]
     pub origins: Vec<String>,
+    /// Tenant that the grant is bound to; `None` until a token names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// An access token, and the refresh token for the next set.
@@ -144,14 +150,14 @@ pub enum GrantState {
         /// The current intent.
         intent: RefreshIntent,
     },
-    /// The provider rejects its refresh token.
+    /// The provider rejects its refresh token, or refreshed it for another tenant.
     Lost {
         /// The last tokens: a response to an earlier refresh may still arrive.
         tokens: TokenPair,
         /// The first refresh without a known outcome, if that was the cause.
         origin: Option<RefreshOrigin>,
-        /// The provider's error code.
-        reason: String,
+        /// Why.
+        reason: LossReason,
         /// When that was found, to show.
         at_ms: i64,
     },
@@ -340,18 +346,24 @@ impl Grant {
     }
 
     /// Stores the tokens that the provider issued for the refresh token of the base. Also if another worker's intent is current,
-    /// or the grant is lost: see the module head.
+    /// or the grant is lost: see the module head. If they are for another tenant, they are not stored, and the grant is lost.
     ///
     /// # Errors
     /// The serial or login differs, or the grant was logged out. The tokens are useless.
     pub fn answer(&self, base: &RefreshBase, issued: IssuedTokens) -> Result<Self, GrantConflict> {
-        if self.login.id != base.login || self.serial != base.serial {
+        if !base.is_of(self) {
             return Err(GrantConflict::Changed);
         }
         let before = self.tokens().ok_or(GrantConflict::Changed)?;
+        let tenant = token::unverified_tenant(issued.access.reveal());
+        if let Err(mismatch) = self.login.check_tenant(tenant.as_deref()) {
+            let (tokens, reason) = (before.clone(), LossReason::Tenant(mismatch));
+            return Ok(self.with(GrantState::Lost { tokens, origin: None, reason, at_ms: issued.at_ms }));
+        }
         let refresh = issued.refresh.clone().unwrap_or_else(|| before.refresh.clone());
         let tokens = TokenPair::new(issued, refresh, before.scopes.clone());
-        Ok(Self { serial: self.serial + 1, ..self.with(GrantState::Ready { tokens }) })
+        let login = GrantLogin { tenant, ..self.login.clone() };
+        Ok(Self { login, serial: self.serial + 1, ..self.with(GrantState::Ready { tokens }) })
     }
 
     /// Records that the provider rejects the refresh token. Keeps the tokens, because an earlier response may still arrive.
@@ -361,7 +373,8 @@ impl Grant {
     pub fn lose(&self, base: &RefreshBase, reason: &str, at_ms: i64) -> Result<Self, GrantConflict> {
         let (tokens, current) = self.refresh_of(base)?;
         let origin = (current.cause == RefreshCause::Recovery).then(|| current.origin.clone());
-        Ok(self.with(GrantState::Lost { tokens: tokens.clone(), origin, reason: reason.to_owned(), at_ms }))
+        let (tokens, reason) = (tokens.clone(), LossReason::Refused(reason.to_owned()));
+        Ok(self.with(GrantState::Lost { tokens, origin, reason, at_ms }))
     }
 
     /// When to replace the access token, by the provider's clock. `chance` is from 0 to 1.
@@ -392,6 +405,13 @@ impl Grant {
     fn with(&self, state: GrantState) -> Self {
         let Self { name, area, login, serial, .. } = self;
         Self { name: name.clone(), area: *area, login: login.clone(), serial: *serial, state }
+    }
+}
+
+impl RefreshBase {
+    /// Whether a grant has this login and serial.
+    pub fn is_of(&self, grant: &Grant) -> bool {
+        self.login == grant.login.id && self.serial == grant.serial
     }
 }
 

@@ -5,7 +5,9 @@ use zeroize::Zeroizing;
 
 use base::secret::Secret;
 
-use super::{Grant, GrantLogin, GrantState, RefreshIntent, RefreshOrigin, TokenPair};
+use super::{
+    Grant, GrantLogin, GrantState, LossReason, RefreshIntent, RefreshOrigin, TenantMismatch, TokenPair,
+};
 use crate::auth::Area;
 
 /// The decrypted bytes are not a grant: written by something else, or by a later version.
@@ -30,9 +32,20 @@ struct GrantJson<'a> {
 #[serde(rename_all = "camelCase", tag = "is")]
 enum StateJson {
     Ready,
-    Refreshing { intent: RefreshIntent },
-    Lost { origin: Option<RefreshOrigin>, reason: String, at_ms: i64 },
-    Out { at_ms: i64 },
+    Refreshing {
+        intent: RefreshIntent,
+    },
+    Lost {
+        origin: Option<RefreshOrigin>,
+        /// The error code, or the message of `tenant`, which earlier versions show.
+        reason: String,
+        at_ms: i64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<TenantMismatch>,
+    },
+    Out {
+        at_ms: i64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,9 +76,15 @@ impl Grant {
         let state = match &self.state {
             GrantState::Ready { .. } => StateJson::Ready,
             GrantState::Refreshing { intent, .. } => StateJson::Refreshing { intent: intent.clone() },
-            GrantState::Lost { origin, reason, at_ms, .. } => {
-                StateJson::Lost { origin: origin.clone(), reason: reason.clone(), at_ms: *at_ms }
-            }
+            GrantState::Lost { origin, reason, at_ms, .. } => StateJson::Lost {
+                origin: origin.clone(),
+                reason: reason.to_string(),
+                at_ms: *at_ms,
+                tenant: match reason {
+                    LossReason::Refused(_) => None,
+                    LossReason::Tenant(mismatch) => Some(mismatch.clone()),
+                },
+            },
             GrantState::LoggedOut { at_ms } => StateJson::Out { at_ms: *at_ms },
         };
         let record = GrantJson {
@@ -94,7 +113,8 @@ impl Grant {
         let state = match (record.state, tokens) {
             (StateJson::Ready, Some(tokens)) => GrantState::Ready { tokens },
             (StateJson::Refreshing { intent }, Some(tokens)) => GrantState::Refreshing { tokens, intent },
-            (StateJson::Lost { origin, reason, at_ms }, Some(tokens)) => {
+            (StateJson::Lost { origin, reason, at_ms, tenant }, Some(tokens)) => {
+                let reason = tenant.map_or(LossReason::Refused(reason), LossReason::Tenant);
                 GrantState::Lost { tokens, origin, reason, at_ms }
             }
             (StateJson::Out { at_ms }, _) => GrantState::LoggedOut { at_ms },

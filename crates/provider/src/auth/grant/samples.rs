@@ -23,6 +23,7 @@ pub fn login(id: &str) -> GrantLogin {
         client_id: "client".to_owned(),
         auth_url: "https://login.example.com/".to_owned(),
         origins: vec!["https://api.example.com".to_owned()],
+        tenant: None,
     }
 }
 

@@ -4,6 +4,13 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use model::is_printable;
+
+/// The claim with the tenant: the set of resources that the person chose at the login.
+const TENANT: &str = "svc.es.clientid";
+/// Longest tenant; a longer one counts as missing.
+const MAX_TENANT_CHARS: usize = 256;
+
 /// Claims of a token that was valid. A claim with another type than documented counts as missing.
 #[derive(Clone, PartialEq)]
 pub struct Claims {
@@ -39,6 +46,18 @@ impl Claims {
     pub fn text(&self, name: &str) -> Option<&str> {
         self.all.get(name).and_then(Value::as_str)
     }
+
+    /// The tenant, if the token names one.
+    pub fn tenant(&self) -> Option<&str> {
+        tenant(&self.all)
+    }
+}
+
+/// The tenant that a payload names. A text that cannot be shown as it is counts as missing.
+pub(super) fn tenant(payload: &Map<String, Value>) -> Option<&str> {
+    let text = payload.get(TENANT)?.as_str().filter(|text| !text.trim().is_empty())?;
+    let is_shown = text.chars().all(is_printable) && text.chars().count() <= MAX_TENANT_CHARS;
+    is_shown.then_some(text)
 }
 
 /// Keeps personal data out of logs.

@@ -6,7 +6,7 @@
 //!
 //! - Only [`verify`] creates [`Claims`], so they prove that the token was valid at that moment.
 //! - Nothing of a payload is used before its signature is verified, except for `unverified_expiry_ms`, which only decides when to
-//!   request the next token.
+//!   request the next token, and `unverified_tenant`, which only decides whether a grant is kept: its tokens are verified before use.
 //! - The time is an argument: this module has no clock.
 //! - The last of duplicate members counts: the provider's own tokens have `$id` twice.
 //!
@@ -220,8 +220,16 @@ pub fn verify(
 
 /// The expiry in a token, not verified.
 pub(crate) fn unverified_expiry_ms(token: &str) -> Option<i64> {
-    let payload = token.split('.').nth(1).filter(|payload| payload.len() <= MAX_TOKEN_BYTES)?;
-    milliseconds(object(payload)?.get("exp"))
+    milliseconds(unverified_payload(token)?.get("exp"))
+}
+
+/// The tenant in a token, not verified.
+pub(super) fn unverified_tenant(token: &str) -> Option<String> {
+    claims::tenant(&unverified_payload(token)?).map(str::to_owned)
+}
+
+fn unverified_payload(token: &str) -> Option<Map<String, Value>> {
+    object(token.split('.').nth(1).filter(|payload| payload.len() <= MAX_TOKEN_BYTES)?)
 }
 
 impl TokenPurpose<'_> {

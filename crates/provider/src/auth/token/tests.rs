@@ -233,6 +233,31 @@ fn the_unverified_expiry_of_any_text_is_read_safely() {
     }
 }
 
+#[test]
+fn a_tenant_that_cannot_be_shown_is_missing() {
+    let long = "t".repeat(300);
+    for (value, expected) in [
+        (json!("tenant-1"), Some("tenant-1")),
+        (json!("a b"), Some("a b")),
+        (json!(""), None),
+        (json!(" "), None),
+        (json!("a\nb"), None),
+        (json!("a\u{1b}[2J"), None),
+        (json!(long), None),
+        (json!(7), None),
+        (json!(["a"]), None),
+        (Value::Null, None),
+    ] {
+        let token = FIRST.sign(&with(access(), "svc.es.clientid", value.clone()));
+
+        assert_eq!(check_access(&token).unwrap().tenant(), expected, "{value}");
+        assert_eq!(unverified_tenant(&token).as_deref(), expected, "{value}");
+    }
+    for token in ["", "a", "a.b.c", "a.bnVsbA.c", "..", "a.e30.c"] {
+        assert_eq!(unverified_tenant(token), None, "{token}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_check_panic_or_pass(text in "[A-Za-z0-9_.=-]{0,200}") {

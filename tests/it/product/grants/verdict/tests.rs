@@ -38,6 +38,7 @@ impl MadeHistory {
             client_id: "client".into(),
             auth_url: "https://login.example.com".into(),
             origins: Vec::new(),
+            tenant: None,
         };
         made.write(0, Grant::log_in(None, "north", Area::Accounting, login, issued(0)).unwrap());
         made

@@ -2,6 +2,9 @@
 
 mod model;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::json;
+
 use super::{
     samples::{AT_MS, intent, issued, login, ready},
     *,
@@ -13,6 +16,19 @@ fn refreshing(id: &str) -> (Grant, RefreshBase) {
     let begun = ready("acc").begin(1, intent(id)).unwrap();
     let base = begun.base(begun.intent().unwrap());
     (begun, base)
+}
+
+/// A refresh in progress of a grant that is bound to this tenant.
+fn refreshing_for(tenant: Option<&str>) -> (Grant, RefreshBase) {
+    let (mut begun, base) = refreshing("i");
+    begun.login.tenant = tenant.map(str::to_owned);
+    (begun, base)
+}
+
+/// Token set `number` with these claims.
+fn issued_with(number: u32, claims: &serde_json::Value) -> IssuedTokens {
+    let payload = URL_SAFE_NO_PAD.encode(claims.to_string());
+    IssuedTokens { access: format!("e30.{payload}.{number}").into(), ..issued(number) }
 }
 
 fn recovered(id: &str) -> (Grant, RefreshBase) {
@@ -118,6 +134,67 @@ fn a_loss_after_a_recovery_names_the_first_refresh() {
 }
 
 #[test]
+fn first_token_with_a_tenant_binds_the_grant() {
+    let (unbound, base) = refreshing_for(None);
+
+    let still = unbound.answer(&base, issued(2)).unwrap();
+    let bound = unbound.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "a" }))).unwrap();
+
+    assert_eq!((still.serial, still.login.tenant.as_deref()), (2, None));
+    assert_eq!((bound.serial, bound.login.tenant.as_deref()), (2, Some("a")));
+    assert_eq!(bound.log_out(AT_MS).login.tenant.as_deref(), Some("a"), "a logout keeps it");
+    let (begun, base) = refreshing_for(Some("a"));
+    let same = begun.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "a" }))).unwrap();
+    assert_eq!((same.serial, same.login.tenant.as_deref()), (2, Some("a")));
+}
+
+#[test]
+fn answer_for_another_tenant_or_none_loses_the_grant() {
+    let (begun, base) = refreshing_for(Some("a"));
+    for (issued, found) in [
+        (issued_with(2, &json!({ "svc.es.clientid": "b" })), Some("b")),
+        (issued_with(2, &json!({ "svc.es.clientid": "" })), None),
+        (issued_with(2, &json!({ "svc.es.clientid": 7 })), None),
+        (issued_with(2, &json!({ "svc.es.clientid": "a\u{202e}" })), None),
+        (issued_with(2, &json!({})), None),
+        (issued(2), None),
+    ] {
+        let lost = begun.answer(&base, issued).unwrap();
+
+        let mismatch = TenantMismatch { bound: "a".to_owned(), found: found.map(str::to_owned) };
+        assert!(
+            matches!(&lost.state, GrantState::Lost { reason: LossReason::Tenant(why), origin: None, .. } if *why == mismatch),
+            "{:?}",
+            lost.state
+        );
+        assert_eq!(
+            (lost.serial, refresh_token(&lost), lost.login.tenant.as_deref()),
+            (1, "refresh-1", Some("a"))
+        );
+        let read = Grant::from_bytes(&lost.to_bytes()).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{lost:?}"));
+        let other = lost.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "a" }))).unwrap();
+        assert!(matches!(other.state, GrantState::Ready { .. }), "an answer for the right tenant may follow");
+    }
+}
+
+#[test]
+fn login_for_another_tenant_or_none_does_not_match() {
+    let check = |bound: Option<&str>, found| {
+        let login = GrantLogin { tenant: bound.map(str::to_owned), ..login("first") };
+        login.check_tenant(found).map_err(|mismatch| mismatch.to_string())
+    };
+
+    for (bound, found) in [(None, None), (None, Some("a")), (Some("a"), Some("a"))] {
+        assert_eq!(check(bound, found), Ok(()), "{bound:?} {found:?}");
+    }
+    for (found, words) in [(Some("b"), "is for the tenant b"), (None, "names no tenant")] {
+        let expected = format!("the new token {words}, but the grant is bound to the tenant a");
+        assert_eq!(check(Some("a"), found), Err(expected));
+    }
+}
+
+#[test]
 fn a_login_needs_a_refresh_token_and_a_logout_drops_tokens() {
     let without = IssuedTokens { refresh: None, ..issued(1) };
 
@@ -164,6 +241,8 @@ fn a_grant_survives_serialization_in_every_state() {
         assert_eq!(format!("{read:?}"), format!("{grant:?}"));
         assert_eq!(*read.to_bytes(), *grant.to_bytes());
     }
+    let earlier = String::from_utf8(ready("acc").to_bytes().to_vec()).unwrap();
+    assert!(!earlier.contains("tenant"), "as earlier versions wrote it: {earlier}");
     assert!(Grant::from_bytes(b"{}").is_err());
     let out = String::from_utf8(ready("acc").log_out(AT_MS).to_bytes().to_vec()).unwrap();
     assert!(out.ends_with(r#""tokens":null,"state":{"is":"out","at_ms":43200000}}"#), "{out}");
