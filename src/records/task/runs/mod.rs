@@ -13,6 +13,8 @@
 //! nothing is read twice. A gap is closed only by certified lists that were read after it ended. If no list covers the gap, all known
 //! records are read again, and the state of the gap shows operators that unknown records may be missing.
 
+mod changes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -29,6 +31,7 @@ use model::{
     RunKind, RunProgress, Target, Verification,
 };
 
+pub(super) use self::changes::checked_filter;
 use super::{
     lists::{Ordered, Orders},
     now,
@@ -37,7 +40,6 @@ use crate::{
     config::{RecordSource, connector::SnapshotMode},
     logins::{GrantWatch, payroll_waits},
     plugin::{Failure, Task},
-    records::proof::Filter,
     state::{
         runs::{RunPhase, Runs},
         state_topic::{self, StateTopic},
@@ -55,8 +57,6 @@ const MOST_REPAIRS: usize = 4;
 const KEPT_RUNS: usize = 50;
 /// Id suffix of a run that reads payroll after the run of the same cause was requested without it.
 const PAYROLL_SUFFIX: &str = "-payroll";
-/// Period before the last full run that an incremental run reads again; microseconds.
-const INCREMENTAL_OVERLAP: i64 = 86_400_000_000;
 
 /// Follows the runs of a connector, and requests automatic ones if it belongs to the first task.
 pub(super) struct Follower {
@@ -335,49 +335,9 @@ fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
         run: Arc::new(run.clone()),
         wanted: runs.wanted(&run.id),
         at: runs.orders.get(&run.id).map_or(0, |order| order.at),
-        filter: payroll_filter(runs, run, shards, source),
+        filter: changes::payroll_filter(runs, run, shards, source),
     };
     runs.open(shards).into_iter().map(ordered).collect()
-}
-
-/// Beginning of the filter of an incremental run.
-const CHANGED_SINCE: &str = "lastUpdate gt ";
-
-/// The payroll filter of a run: none, the configured one, or changes since the last certified run of the whole list.
-fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
-    if let Some(filter) = &source.snapshot.payroll_filter {
-        return Some(filter.clone());
-    }
-    if !run.incremental {
-        return None;
-    }
-    let before = runs.runs.values().filter(|one| {
-        one.lists.contains(&List::Payroll)
-            && one.kind != RunKind::Verify
-            && (one.companies.is_none() || one.companies == run.companies)
-            && one.requested_at < run.requested_at
-    });
-    let started = |one: &Run| {
-        let standing = runs.status(&one.id, shards);
-        standing.started_at.filter(|_| standing.state.certified() == Some(true))
-    };
-    let filters = |one: &Run| {
-        let progress = (0..shards).filter_map(|shard| runs.progress.get(&(one.id.clone(), shard)));
-        progress.filter_map(|progress| progress.filter.clone()).collect::<BTreeSet<String>>()
-    };
-    // Only runs of the whole list count: an incremental run may have omitted rows, which are then read again.
-    let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(started).max()?;
-    let since = Moment::from_micros(whole.saturating_sub(INCREMENTAL_OVERLAP)).to_string();
-    // The provider is only known to understand a date.
-    since.get(..10).map(|date| format!("{CHANGED_SINCE}{date}"))
-}
-
-/// How the answer to a filter can be checked.
-pub(super) fn checked_filter(filter: &str) -> Filter {
-    let date = filter.strip_prefix(CHANGED_SINCE).map(|date| format!("{date}T00:00:00Z"));
-    let moment = date.and_then(|date| Moment::parse(&date));
-    moment
-        .map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: INCREMENTAL_OVERLAP })
 }
 
 /// Gaps to repair, of all connectors.

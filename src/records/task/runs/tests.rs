@@ -1,6 +1,9 @@
 use model::{CompanyId, DesiredRunState, GapCause, ListCounts, RunWork, ShardState, ShardTimes};
 
-use super::*;
+use super::{
+    changes::{INCREMENTAL_OVERLAP, payroll_filter},
+    *,
+};
 use crate::{config::Providers, plugin::samples::record_config};
 
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
