@@ -6,8 +6,11 @@ use model::{List, Moment, Run, RunKind};
 
 use crate::{config::RecordSource, records::proof::Filter, state::runs::Runs};
 
-/// Period before the last full run that an incremental run reads again; microseconds.
-pub(super) const INCREMENTAL_OVERLAP: i64 = 86_400_000_000;
+/// A day, in microseconds.
+pub(super) const DAY: i64 = 86_400_000_000;
+/// Period before the last full run that an incremental run reads again; microseconds. The filter names a date. A provider that compares
+/// whole days returns changes from the next day on, in its own time zone, so one day may not suffice.
+const OVERLAP: i64 = 2 * DAY;
 
 /// Beginning of the filter of an incremental run.
 const CHANGED_SINCE: &str = "lastUpdate gt ";
@@ -36,7 +39,7 @@ pub(super) fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &Recor
     };
     // Only runs of the whole list count: an incremental run may have omitted rows, which are then read again.
     let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(started).max()?;
-    let since = Moment::from_micros(whole.saturating_sub(INCREMENTAL_OVERLAP)).to_string();
+    let since = Moment::from_micros(whole.saturating_sub(OVERLAP)).to_string();
     // The provider is only known to understand a date.
     since.get(..10).map(|date| format!("{CHANGED_SINCE}{date}"))
 }
@@ -45,6 +48,5 @@ pub(super) fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &Recor
 pub(in super::super) fn checked_filter(filter: &str) -> Filter {
     let date = filter.strip_prefix(CHANGED_SINCE).map(|date| format!("{date}T00:00:00Z"));
     let moment = date.and_then(|date| Moment::parse(&date));
-    moment
-        .map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: INCREMENTAL_OVERLAP })
+    moment.map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: DAY })
 }

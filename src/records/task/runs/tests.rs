@@ -1,7 +1,7 @@
 use model::{CompanyId, DesiredRunState, GapCause, ListCounts, RunWork, ShardState, ShardTimes};
 
 use super::{
-    changes::{INCREMENTAL_OVERLAP, payroll_filter},
+    changes::{DAY, payroll_filter},
     *,
 };
 use crate::{config::Providers, plugin::samples::record_config};
@@ -196,7 +196,7 @@ fn invoicing_gap_cannot_be_repaired() {
 }
 
 #[test]
-fn incremental_payroll_starts_a_day_before_the_last_full_run() {
+fn incremental_payroll_starts_two_days_before_a_full_run() {
     let (one, repair) = gap(CUSTOMERS);
     let plain = repair_run(&one, &repair, &Runs::default());
     let run = |id: &str, at, incremental| Run {
@@ -207,31 +207,30 @@ fn incremental_payroll_starts_a_day_before_the_last_full_run() {
         incremental,
         ..plain.clone()
     };
-    let day = INCREMENTAL_OVERLAP;
     let mut runs = Runs::default();
-    let wanted = run("now", 30 * day, true);
+    let wanted = run("now", 30 * DAY, true);
     assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "nothing was certified before");
-    over(&mut runs, run("first", 10 * day, false), true);
-    over(&mut runs, run("second", 20 * day, false), false);
+    over(&mut runs, run("first", 10 * DAY, false), true);
+    over(&mut runs, run("second", 20 * DAY, false), false);
 
-    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-10"));
-    assert_eq!(payroll_filter(&runs, &run("full", 30 * day, false), 2, &source()), None);
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-09"));
+    assert_eq!(payroll_filter(&runs, &run("full", 30 * DAY, false), 2, &source()), None);
 
     let filtered = |runs: &mut Runs, id: &str, filter: &str| {
         let all = runs.progress.iter_mut().filter(|((run, _), _)| run.as_str() == id);
         all.for_each(|(_, progress)| progress.filter = Some(filter.to_owned()));
     };
-    over(&mut runs, run("changed", 12 * day, true), true);
+    over(&mut runs, run("changed", 12 * DAY, true), true);
     filtered(&mut runs, "changed", "lastUpdate gt 1970-01-10");
     let since = payroll_filter(&runs, &wanted, 2, &source());
-    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "an incremental run does not count");
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-09"), "an incremental run does not count");
 
     for (id, incremental) in [("some", false), ("some-changed", true)] {
-        over(&mut runs, run(id, 15 * day, incremental), true);
+        over(&mut runs, run(id, 15 * DAY, incremental), true);
         filtered(&mut runs, id, "country eq 'PT'");
     }
     let since = payroll_filter(&runs, &wanted, 2, &source());
-    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "filtered runs do not count");
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-09"), "filtered runs do not count");
     filtered(&mut runs, "first", "country eq 'PT'");
     assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "the whole list was never read");
 }

@@ -112,8 +112,8 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     assert_eq!(last.remove(&left[0]), before.get(&left[0]).cloned());
     assert_eq!(last, after);
 
-    // An incremental run requests only changes since a day before the last certified run began. Enough records change that each page shows
-    // one of them, so that the filter can be compared with the first page.
+    // An incremental run requests only changes since two days before the last certified run began. Enough records change that each page
+    // shows one of them, so that the filter can be compared with the first page.
     let updated = (6..COMPANIES as u32).step_by(2);
     scene.provider().change(|world, clock| {
         for index in updated.clone() {
