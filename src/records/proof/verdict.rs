@@ -28,6 +28,12 @@ impl Reading {
         matches!(self.verdict, Some(ProofVerdict::Proved(..)))
     }
 
+    /// Whether only the records that the filter for changes returns were shown.
+    #[must_use]
+    pub fn is_of_changes(&self) -> bool {
+        matches!(self.verdict, Some(ProofVerdict::Changes(_)))
+    }
+
     /// The reason, if the verdict is that nothing is proved.
     #[must_use]
     pub fn unproved(&self) -> Option<&str> {

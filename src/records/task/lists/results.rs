@@ -373,21 +373,23 @@ impl Lists {
             job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
         let vanished = if is_read_again { 0 } else { vanished };
         let totals = ListTotals { certified, vanished, unread, offer: job.proof.offer };
+        // A reading of changes neither proves the list nor speaks against its last certificate, so it leaves that in place.
+        let is_of_changes = job.proof.reading.as_ref().is_some_and(|reading| reading.is_of_changes());
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
-            metrics::list_ended(collection.list.name(), certificate.method.name());
-            if !certificate.certified {
-                tracing::warn!(
-                    connector = &*self.shared.task.connector,
-                    shard = self.shard,
-                    list = certificate.scope.list,
-                    company = certificate.scope.company_id.as_ref().map(tracing::field::display),
-                    reason = certificate.reason.as_deref().unwrap_or_default(),
-                    "a list is uncertified"
-                );
+            let (list, reason) = (collection.list.name(), certificate.reason.as_deref().unwrap_or_default());
+            let connector = &*self.shared.task.connector;
+            if is_of_changes {
+                tracing::info!(connector, shard = self.shard, list, reason, "changes of a list were read");
+            } else {
+                metrics::list_ended(list, certificate.method.name());
+            }
+            if !certificate.certified && !is_of_changes {
+                let company = certificate.scope.company_id.as_ref().map(tracing::field::display);
+                tracing::warn!(connector, shard = self.shard, list, company, reason, "a list is uncertified");
             }
         }
         // A verification publishes nothing, so it certifies nothing.
-        let certificate = certificate.filter(|_| !is_verify).map(Box::new);
+        let certificate = certificate.filter(|_| !is_verify && !is_of_changes).map(Box::new);
         self.put(number, PartContent::End { certificate, state: kept, totals }, 512);
     }
 }

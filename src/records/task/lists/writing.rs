@@ -332,6 +332,14 @@ impl Lists {
                         .to_owned(),
                 );
             }
+            if active.run.incremental
+                && active.progress.lists.certified < active.progress.lists.total
+                && active.progress.reason.is_none()
+            {
+                let why =
+                    "the run is incremental, which certifies payroll only if its whole list had to be read";
+                active.progress.reason = Some(why.to_owned());
+            }
             self.parts.forgotten.extend(kept_of(active, &self.state.over, self.shard));
             let RunProgress {
                 lists: ListCounts { total: lists, certified, .. },

@@ -133,8 +133,10 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     let plain = pages.iter().filter(|page| !page.contains("lastUpdate")).count();
     assert!(plain <= PARTITIONS as usize && plain < pages.len(), "{pages:?}");
     assert_eq!(sum(&changed, "published"), updated.len() as u64, "{changed:#?}");
-    // A filtered list certifies nothing.
+    // A filtered list certifies nothing, and leaves the certificates of the last whole one in place.
     assert_eq!(sum(&changed, "certified"), 0, "{changed:#?}");
+    assert_eq!(scene.certificates_of("changed").await?, BTreeMap::new());
+    assert_eq!(scene.certificates_of("third").await?.len(), PARTITIONS as usize);
     let mut last = self::last(&self::published(&scene).await?);
     last.remove(&left[0]);
     assert_eq!(last, truth(&scene));
