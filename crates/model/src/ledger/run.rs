@@ -38,7 +38,7 @@ pub struct Run {
     /// How to compare, for a verification.
     #[serde(flatten)]
     pub verification: Verification,
-    /// What requested it: `initial`, `schedule`, a gap, `rest`.
+    /// What requested it: `initial`, `schedule`, `schedule-payroll`, a gap, `rest`.
     pub requested_by: String,
     /// When.
     pub requested_at: i64,

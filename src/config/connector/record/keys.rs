@@ -64,6 +64,10 @@ keys! {
         /// Filter for the payroll list, as in lastUpdate gt 2024-01-01. Only matching rows are read; if none match, the
         /// list is not certified.
         PAYROLL_FILTER = String("payroll.filter").low().rule(rules::PLAIN);
+        /// When to read what has changed in payroll, which has no webhooks: minute, hour, day of month, month, day of week, in
+        /// UTC. Such a run proves nothing about the rest of the list; a full run does, by snapshot.schedule or on request. Until
+        /// one is certified, the whole list is read; with payroll.filter, all rows that match it. Unset: on request only.
+        PAYROLL_SCHEDULE = String("payroll.incremental.schedule").rule(rules::CRON);
         /// Order of the payroll list. No proof depends on it; it is omitted if the provider refuses it.
         PAYROLL_ORDER = String("payroll.order.by").or("companyCode").low().rule(rules::SEGMENT);
     }

@@ -106,6 +106,8 @@ pub struct Snapshot {
     pub page_size: u32,
     /// `payroll.filter`.
     pub payroll_filter: Option<String>,
+    /// `payroll.incremental.schedule`, as `schedule`; set only if payroll is in `lists`.
+    pub payroll_schedule: Option<Schedule>,
     /// `payroll.order.by`.
     pub payroll_order_by: String,
 }
@@ -225,11 +227,26 @@ fn enrich(reader: &mut SettingsReader<'_>) -> Enrich {
 fn snapshot(reader: &mut SettingsReader<'_>) -> Snapshot {
     let mode = reader.value(&keys::SNAPSHOT_MODE);
     let schedule = reader.parsed(&keys::SNAPSHOT_SCHEDULE, Schedule::parse);
-    if schedule.is_some() && matches!(mode, SnapshotMode::NoData | SnapshotMode::InitialOnly) {
+    let payroll_schedule = reader.parsed(&keys::PAYROLL_SCHEDULE, Schedule::parse);
+    for (key, schedule) in
+        [(&keys::SNAPSHOT_SCHEDULE, &schedule), (&keys::PAYROLL_SCHEDULE, &payroll_schedule)]
+    {
+        if schedule.is_some() && matches!(mode, SnapshotMode::NoData | SnapshotMode::InitialOnly) {
+            reader.refuse(
+                key,
+                "contradicts snapshot.mode, which allows no later snapshot",
+                "remove it, or change snapshot.mode",
+            );
+        }
+    }
+    let lists: BTreeSet<List> =
+        reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| name.parse().ok()).collect();
+    let is_without_payroll = reader.are_valid(&[&keys::SNAPSHOT_LISTS]) && !lists.contains(&List::Payroll);
+    if payroll_schedule.is_some() && is_without_payroll {
         reader.refuse(
-            &keys::SNAPSHOT_SCHEDULE,
-            "contradicts snapshot.mode, which allows no later snapshot",
-            "remove it, or change snapshot.mode",
+            &keys::PAYROLL_SCHEDULE,
+            "needs payroll in snapshot.lists",
+            "add payroll to snapshot.lists, or remove this key",
         );
     }
     let companies = reader.list(&keys::SNAPSHOT_COMPANIES);
@@ -242,7 +259,7 @@ fn snapshot(reader: &mut SettingsReader<'_>) -> Snapshot {
         );
     }
     Snapshot {
-        lists: reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| name.parse().ok()).collect(),
+        lists,
         mode,
         schedule,
         companies: (!every).then(|| companies.into_iter().filter_map(|id| CompanyId::new(id).ok()).collect()),
@@ -250,6 +267,7 @@ fn snapshot(reader: &mut SettingsReader<'_>) -> Snapshot {
         stream_start: reader.milliseconds(&keys::STREAM_START),
         page_size: reader.value(&keys::PAGE_SIZE),
         payroll_filter: reader.text(&keys::PAYROLL_FILTER),
+        payroll_schedule,
         payroll_order_by: reader.text_or_default(&keys::PAYROLL_ORDER),
     }
 }

@@ -31,6 +31,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL));
     assert_eq!((source.snapshot.mode, source.snapshot.rows), (SnapshotMode::Initial, Rows::Probe));
     assert_eq!(source.snapshot.companies, None);
+    assert_eq!((source.snapshot.schedule, source.snapshot.payroll_schedule), (None, None));
     assert_eq!(source.snapshot.page_size, 100);
     assert_eq!(source.companies_max, 1_000_000);
     assert!(source.provider.oauth.pkce);
@@ -98,6 +99,15 @@ fn each_rule_is_enforced_with_a_remedy() {
         (&[("snapshot.mode", "sometimes")], "snapshot.mode: must be one of"),
         (&[("snapshot.mode", "no_data"), ("snapshot.schedule", "0 3 * * *")], "contradicts snapshot.mode"),
         (&[("snapshot.schedule", "daily")], "must be a cron expression"),
+        (&[("payroll.incremental.schedule", "hourly")], "must be a cron expression"),
+        (
+            &[("snapshot.mode", "initial_only"), ("payroll.incremental.schedule", "* * * * *")],
+            "payroll.incremental.schedule: contradicts snapshot.mode",
+        ),
+        (
+            &[("snapshot.lists", "customers"), ("payroll.incremental.schedule", "* * * * *")],
+            "payroll.incremental.schedule: needs payroll in snapshot.lists",
+        ),
         (&[("snapshot.companies", "all,acc:1")], "lists all together with ids"),
         (&[("budget.company.requests.per.second", "11")], "must be at most budget.requests.per.second"),
         (&[("budget.requests.per.second", "0")], "must be a number above 0"),

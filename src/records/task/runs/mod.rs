@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! state topic ─▶ runs and orders ─▶ Orders ─▶ the shards of this task
-//!        ▲           └─ first task: snapshot.mode, snapshot.schedule, gaps ─┐
-//!        └──────────────────────────────────────────── put ◀────────────────┘
+//!        ▲           └─ first task: snapshot.mode, schedules, gaps ─┐
+//!        └─────────────────────────────────────── put ◀─────────────┘
 //! ```
 //!
 //! Payroll has a separate login. While that is unusable, runs are requested without the payroll list, so that the other lists can be
 //! certified. Once it is usable, a run of payroll alone follows the one that was requested without it.
+//!
+//! Payroll has no webhooks, so its changes are found only in its list. `payroll.incremental.schedule` requests runs that read what has
+//! changed since the last certified run of the whole list (`changes.rs`). Until there is one, they read the whole list.
 //!
 //! The id of an automatic run is derived from its cause. So the next first task, or a concurrent one, requests the same run, and
 //! nothing is read twice. A gap is closed only by certified lists that were read after it ended. If no list covers the gap, all known
 //! records are read again, and the state of the gap shows operators that unknown records may be missing.
 
 mod changes;
+mod timetable;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,11 +31,12 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::ErrorChain;
 use model::{
-    AccountingResource, Gap, GapState, Key, List, Moment, Repair, RepairState, Run, RunCommand, RunId,
+    AccountingResource, CompanyId, Gap, GapState, Key, List, Repair, RepairState, Run, RunCommand, RunId,
     RunKind, RunProgress, Target, Verification,
 };
 
 pub(super) use self::changes::checked_filter;
+use self::timetable::{Due, Timetable};
 use super::{
     lists::{Ordered, Orders},
     now,
@@ -53,8 +58,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Concurrent repair runs. Other gaps wait, and the same runs may close them.
 const MOST_REPAIRS: usize = 4;
-/// Finished runs to keep.
+/// Finished runs to keep, beside those of the payroll schedule.
 const KEPT_RUNS: usize = 50;
+/// Finished runs of the payroll schedule to keep. They may be requested every minute, and must not displace others.
+const KEPT_PAYROLL_RUNS: usize = 10;
 /// Id suffix of a run that reads payroll after the run of the same cause was requested without it.
 const PAYROLL_SUFFIX: &str = "-payroll";
 
@@ -78,12 +85,12 @@ impl Follower {
     /// None so far.
     pub(super) async fn run(mut self, cancel: CancellationToken) -> Result<(), Failure> {
         let mut changes = self.handle.changes();
-        let mut scheduled = self.begun_at;
+        let mut timetables = Timetable::all(&self.source, self.begun_at);
         loop {
             changes.borrow_and_update();
             self.publish_orders();
             if self.task.number == 0
-                && let Some(Err(error)) = cancel.run_until_cancelled(self.request_runs(&mut scheduled)).await
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.request_runs(&mut timetables)).await
             {
                 tracing::warn!(connector = &*self.task.connector, error = %ErrorChain(&error), "cannot write runs or repairs to the state topic; retrying");
             }
@@ -140,12 +147,14 @@ impl Follower {
         });
     }
 
-    async fn request_runs(&mut self, scheduled: &mut i64) -> Result<(), state_topic::Error> {
+    async fn request_runs(&mut self, timetables: &mut [Timetable]) -> Result<(), state_topic::Error> {
         let runs = self.handle.runs(&self.task.connector);
         let shards = self.handle.shards();
         if let Some(lists) = self.readable() {
             self.request_by_mode(&runs, shards, &lists).await?;
-            self.request_by_schedule(&runs, shards, &lists, scheduled).await?;
+            for timetable in timetables {
+                self.request_by_schedule(&runs, shards, &lists, timetable).await?;
+            }
         }
         self.repair_gaps(&runs, shards).await?;
         self.delete_expired(&runs, shards).await
@@ -170,34 +179,33 @@ impl Follower {
         };
         let mode = id.split('-').next().unwrap_or_default().to_owned();
         let (id, lists) = due_by_mode(runs, id, lists);
-        self.request_run(runs, &id, &mode, lists).await
+        self.request_run(runs, &id, &mode, lists, false).await
     }
 
     async fn request_by_schedule(
         &self,
         runs: &Runs,
         shards: i32,
-        lists: &BTreeSet<List>,
-        scheduled: &mut i64,
+        readable: &BTreeSet<List>,
+        timetable: &mut Timetable,
     ) -> Result<(), state_topic::Error> {
-        let Some(schedule) = &self.source.snapshot.schedule else { return Ok(()) };
-        // Continue after the last scheduled run, so that a restart skips none.
-        let last =
-            runs.runs.values().filter(|run| run.requested_by == "schedule").map(|run| run.requested_at);
-        if let Some(last) = last.max().filter(|_| *scheduled == self.begun_at) {
-            *scheduled = last;
-        }
-        let Some(due) = schedule.next(*scheduled).filter(|due| *due <= now()) else {
+        let lists = timetable.lists(readable);
+        if lists.is_empty() {
             return Ok(());
-        };
-        if let Some(open) = runs.open(shards).iter().find(|run| run.requested_by == "schedule") {
-            tracing::warn!(connector = &*self.task.connector, run = %open.id, "skipped a scheduled run, because the previous one has not finished");
-        } else {
-            let id = format!("schedule-{}", Moment::from_micros(due));
-            self.request_run(runs, &id, "schedule", lists.clone()).await?;
         }
-        // All runs that were due meanwhile count as one.
-        *scheduled = now();
+        match timetable.due(runs, shards, now()) {
+            Due::Nothing => return Ok(()),
+            Due::Skip(open) => {
+                tracing::warn!(connector = &*self.task.connector, run = %open.id, "skipped a scheduled run, because the previous one has not finished");
+            }
+            Due::Run(id) => {
+                let companies = self.source.snapshot.companies.as_ref();
+                let whole = changes::last_whole(runs, shards, companies, now());
+                let is_incremental = timetable.by == timetable::PAYROLL && whole.is_some();
+                self.request_run(runs, &id, timetable.by, lists, is_incremental).await?;
+            }
+        }
+        timetable.done_until = Some(now());
         Ok(())
     }
 
@@ -207,6 +215,7 @@ impl Follower {
         id: &str,
         by: &str,
         lists: BTreeSet<List>,
+        incremental: bool,
     ) -> Result<(), state_topic::Error> {
         let Ok(id) = RunId::new(id) else { return Ok(()) };
         if runs.runs.contains_key(&id) || lists.is_empty() {
@@ -219,7 +228,7 @@ impl Follower {
             lists,
             companies: self.source.snapshot.companies.clone(),
             known: BTreeSet::new(),
-            incremental: false,
+            incremental,
             verification: Verification::default(),
             requested_by: by.to_owned(),
             requested_at: now(),
@@ -271,7 +280,8 @@ impl Follower {
 
     /// Deletes the oldest finished runs.
     async fn delete_expired(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
-        for key in expired_runs(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
+        let companies = self.source.snapshot.companies.as_ref();
+        for key in expired_runs(runs, shards, companies).into_iter().flat_map(|run| keys_of(run, shards)) {
             self.handle.put(&key, None).await?;
         }
         Ok(())
@@ -307,8 +317,8 @@ fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
     [run.key(), RunCommand::key(connector, id)].into_iter().chain(progress).collect()
 }
 
-/// The oldest finished runs beyond [`KEPT_RUNS`].
-fn expired_runs(runs: &Runs, shards: i32) -> Vec<&Run> {
+/// The oldest finished runs beyond [`KEPT_RUNS`] and [`KEPT_PAYROLL_RUNS`]. `companies` are those of the connector.
+fn expired_runs<'a>(runs: &'a Runs, shards: i32, companies: Option<&BTreeSet<CompanyId>>) -> Vec<&'a Run> {
     let status = |run: &Run| runs.status(&run.id, shards);
     let mut over: Vec<&Run> = runs.runs.values().filter(|run| status(run).state.is_over()).collect();
     // The metric shows the last verification.
@@ -319,14 +329,23 @@ fn expired_runs(runs: &Runs, shards: i32) -> Vec<&Run> {
     let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_SUFFIX).unwrap_or(id.as_str()).to_owned();
     let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
     let started = started.map(|run| cause(&run.id));
+    // Incremental runs start from it.
+    let whole = changes::last_whole(runs, shards, companies, i64::MAX).map(|(_, id)| id);
     let is_kept = |id: &RunId| {
         let cause = cause(id);
-        cause == "initial" || last.as_ref() == Some(id) || started.as_ref() == Some(&cause)
+        cause == "initial"
+            || last.as_ref() == Some(id)
+            || started.as_ref() == Some(&cause)
+            || whole == Some(id)
     };
     over.retain(|run| !is_kept(&run.id));
     over.sort_by_key(|run| run.requested_at);
-    over.truncate(over.len().saturating_sub(KEPT_RUNS));
-    over
+    let (mut payroll, mut others): (Vec<&Run>, Vec<&Run>) =
+        over.into_iter().partition(|run| run.requested_by == timetable::PAYROLL);
+    payroll.truncate(payroll.len().saturating_sub(KEPT_PAYROLL_RUNS));
+    others.truncate(others.len().saturating_sub(KEPT_RUNS));
+    others.extend(payroll);
+    others
 }
 
 /// Unfinished runs, the oldest first.

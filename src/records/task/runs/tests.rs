@@ -1,7 +1,7 @@
 use model::{CompanyId, DesiredRunState, GapCause, ListCounts, RunWork, ShardState, ShardTimes};
 
 use super::{
-    changes::{DAY, payroll_filter},
+    changes::{DAY, last_whole, payroll_filter},
     *,
 };
 use crate::{config::Providers, plugin::samples::record_config};
@@ -231,8 +231,118 @@ fn incremental_payroll_starts_two_days_before_a_full_run() {
     }
     let since = payroll_filter(&runs, &wanted, 2, &source());
     assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-09"), "filtered runs do not count");
+    assert_eq!(last_whole(&runs, 2, None, 10 * DAY), None, "it was requested later");
     filtered(&mut runs, "first", "country eq 'PT'");
     assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "the whole list was never read");
+}
+
+const MINUTE: i64 = 60_000_000;
+
+/// The payroll schedule of a task that began at 0: every ten minutes.
+fn payroll_timetable() -> Timetable {
+    let mut config = record_config();
+    config.insert("snapshot.lists".to_owned(), "customers,payroll".to_owned());
+    config.insert("payroll.incremental.schedule".to_owned(), "*/10 * * * *".to_owned());
+    let (source, _) = RecordSource::parse("records", &config, &Providers::new([])).unwrap();
+    let mut all = Timetable::all(&source, 0);
+    assert_eq!(all.len(), 1, "snapshot.schedule is not set");
+    all.remove(0)
+}
+
+/// A run of the payroll schedule.
+fn scheduled(id: &str, minute: i64) -> Run {
+    let (one, repair) = gap(CUSTOMERS);
+    Run {
+        id: RunId::new(id).unwrap(),
+        kind: RunKind::Snapshot,
+        lists: BTreeSet::from([List::Payroll]),
+        incremental: true,
+        requested_by: timetable::PAYROLL.to_owned(),
+        requested_at: minute * MINUTE,
+        ..repair_run(&one, &repair, &Runs::default())
+    }
+}
+
+#[test]
+fn missed_times_of_a_schedule_lead_to_one_run() {
+    let run = |time: &str| Due::Run(format!("schedule-payroll-1970-01-01T{time}:00.000Z"));
+    for (last, done_until, now, due) in [
+        (None, None, 9, Due::Nothing),
+        (None, None, 10, run("00:10")),
+        (None, None, 55, run("00:10")),
+        // The task of a restart continues after the last run.
+        (Some(21), None, 29, Due::Nothing),
+        (Some(21), None, 55, run("00:30")),
+        // This task has skipped times since, or another one has requested a run.
+        (Some(21), Some(41), 49, Due::Nothing),
+        (Some(21), Some(41), 55, run("00:50")),
+        (Some(51), Some(41), 55, Due::Nothing),
+    ] {
+        let mut runs = Runs::default();
+        if let Some(last) = last {
+            over(&mut runs, scheduled("last", last), false);
+        }
+        let other = Run { requested_by: "rest".to_owned(), ..scheduled("other", 54) };
+        runs.runs.insert(other.id.clone(), other);
+        let done_until = done_until.map(|minute: i64| minute * MINUTE);
+        let mut timetable = payroll_timetable();
+        timetable.done_until = done_until;
+
+        assert_eq!(timetable.due(&runs, 2, now * MINUTE), due, "{last:?} {done_until:?} {now}");
+    }
+}
+
+#[test]
+fn open_run_of_a_schedule_lets_its_next_times_pass() {
+    let (timetable, mut runs) = (payroll_timetable(), Runs::default());
+    let open = scheduled("open", 10);
+    runs.runs.insert(open.id.clone(), open.clone());
+    assert_eq!(timetable.due(&runs, 2, 19 * MINUTE), Due::Nothing);
+    assert_eq!(timetable.due(&runs, 2, 20 * MINUTE), Due::Skip(&open));
+
+    over(&mut runs, open, false);
+
+    assert!(matches!(timetable.due(&runs, 2, 20 * MINUTE), Due::Run(_)));
+}
+
+#[test]
+fn schedule_of_payroll_waits_while_payroll_is_not_readable() {
+    let timetable = payroll_timetable();
+
+    assert_eq!(timetable.lists(&BTreeSet::from(List::ALL)), BTreeSet::from([List::Payroll]));
+    assert_eq!(timetable.lists(&BTreeSet::from(CUSTOMERS_OF_ALL)), BTreeSet::new());
+}
+
+#[test]
+fn stopped_incremental_run_does_not_move_the_bound() {
+    let mut runs = Runs::default();
+    let whole = Run { incremental: false, ..scheduled("whole", 10) };
+    over(&mut runs, whole, true);
+    let stopped = scheduled("stopped", 5 * 24 * 60);
+    over(&mut runs, stopped.clone(), false);
+    for progress in runs.progress.values_mut().filter(|progress| progress.of.run == stopped.id) {
+        progress.state = ShardState::Stopped;
+    }
+
+    let bound = last_whole(&runs, 2, None, i64::MAX).map(|(began, id)| (began, id.as_str()));
+
+    assert_eq!(bound, Some((10 * MINUTE, "whole")));
+}
+
+#[test]
+fn frequent_payroll_runs_displace_no_others() {
+    let mut runs = Runs::default();
+    over(&mut runs, Run { incremental: false, ..scheduled("whole", 1) }, true);
+    over(&mut runs, Run { requested_by: "schedule".to_owned(), ..scheduled("weekly", 2) }, true);
+    for number in 0..100 {
+        over(&mut runs, scheduled(&format!("later-{number:02}"), 10 + number), false);
+    }
+
+    let expired: Vec<&str> = expired_runs(&runs, 2, None).into_iter().map(|run| run.id.as_str()).collect();
+
+    let oldest: Vec<String> =
+        (0..100 - KEPT_PAYROLL_RUNS).map(|number| format!("later-{number:02}")).collect();
+    assert_eq!(expired, oldest);
 }
 
 #[test]
@@ -278,7 +388,7 @@ fn oldest_runs_are_deleted_except_first_and_last_verified() {
         over(&mut runs, run(&format!("later-{number}"), 10 + number, RunKind::Snapshot), true);
     }
 
-    let forgotten: Vec<&str> = expired_runs(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
+    let forgotten: Vec<&str> = expired_runs(&runs, 2, None).into_iter().map(|run| run.id.as_str()).collect();
 
     assert_eq!(forgotten, ["verified-before", "start-1"]);
 }
