@@ -6,7 +6,7 @@
 //! | [`killed`], [`drift`] | workers are killed, and lists move while they are read |
 //! | [`refused`], [`odd`], [`thin`] | the provider refuses, answers nonsense, or shows only parts of records |
 //! | [`verify`], [`gaps`] | lists verify topics and close gaps |
-//! | [`payroll`] | the list of payroll companies |
+//! | [`payroll`], [`scheduled`] | the list of payroll companies; its changes by schedule, through a crash |
 //! | [`spanning`] | a task reads lists of all companies once, through crashes and changes of `tasks.max` |
 //! | [`companies`], [`modes`] | which companies' lists are read, and when |
 //! | [`drawn`] | drawn providers |
@@ -22,6 +22,7 @@ mod modes;
 mod odd;
 mod payroll;
 mod refused;
+mod scheduled;
 mod spanning;
 mod thin;
 mod verify;
@@ -59,6 +60,7 @@ pub(crate) fn tests() -> Vec<Test> {
         verify::tests(),
         gaps::tests(),
         payroll::tests(),
+        scheduled::tests(),
         spanning::tests(),
         failpoints::tests(),
         killed::tests(),
