@@ -5,8 +5,8 @@ use std::error::Error;
 use base::retry::Retry;
 use provider::auth;
 
-/// Why a connector or task failed. Its texts never hold a value of the configuration: they are shown in the status topic and
-/// in REST answers.
+/// Why a connector or task failed. Its texts are shown in the status topic and in REST answers: they contain no secret, and no
+/// configuration value that validation refuses, except `connector.class`.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -35,7 +35,7 @@ impl Failure {
         match self.kind {
             LOGIN_NEEDED => "it restarts after the login",
             GRANTS_UNAVAILABLE => "it restarts when its worker is started with the new configuration",
-            _ => "it stays failed until it is restarted or its configuration is written",
+            _ => "it stays failed until it is restarted or its configuration changes",
         }
     }
 

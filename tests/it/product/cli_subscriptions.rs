@@ -259,7 +259,7 @@ async fn gaps_are_listed_and_accepted() {
         (
             "POST /connectors/hooks/gaps/accept",
             400,
-            json!({ "error_code": 400, "message": "gap x is still open" }),
+            json!({ "error_code": 400, "message": "gap x has not ended" }),
         ),
     ]);
     let url = script.start().await;
@@ -275,7 +275,7 @@ async fn gaps_are_listed_and_accepted() {
     let expected = json!({ "connector": "hooks", "done": "accepted", "gaps": [id] });
     assert_eq!(serde_json::from_slice::<Value>(&partly.stdout).unwrap(), expected);
     for output in [partly, refused] {
-        assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), "error: gap x is still open"));
+        assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), "error: gap x has not ended"));
     }
     assert_eq!(script.asked()[1].1, format!(r#"{{"id":"{id}"}}"#));
 }

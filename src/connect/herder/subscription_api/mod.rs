@@ -284,7 +284,7 @@ async fn wish(
     Ok(WishInfo::of(&wish, before.done))
 }
 
-/// Accepts a gap that has ended. The loss of an open one is not known yet.
+/// Accepts a gap that has ended. Until then its loss is not known.
 async fn accept(
     store: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
@@ -300,7 +300,7 @@ async fn accept(
     }
     if gap.to.is_none() {
         return Err(Error::BadRequest(format!(
-            "gap {id} is still open ({}); fix its cause first: a gap can be accepted once it has ended",
+            "gap {id} has not ended ({}); fix its cause first: a gap can be accepted once it has ended",
             gap.detail
         )));
     }

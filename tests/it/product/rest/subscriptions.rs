@@ -192,7 +192,7 @@ async fn gaps_are_listed_and_can_be_accepted_once_they_ended(shared: &'static Sh
 
     assert_eq!((accepted.status, &accepted.body["state"]), (200, &json!("accepted")));
     assert_eq!((refused.status, unknown.status, nonsense.status), (400, 404, 400));
-    assert!(refused.message().contains("is still open (what happened)"), "{refused:?}");
+    assert!(refused.message().contains("has not ended (what happened)"), "{refused:?}");
     assert_eq!(ids("").await, [json!(ongoing.id())]);
     assert_eq!(ids("?all=true").await.len(), 2);
     let status = worker.get("/connectors/hooks/status").await.body;
