@@ -1,15 +1,29 @@
-//! Tables of the config, offset and status topics. Only [`crate::connect::config_writer`] writes configs and, for edits through
-//! REST, offsets; statuses have their own writer.
+//! What the topics of a cluster and of a topic prefix say: a table of each topic, and its writers.
 //!
 //! ```text
-//! config topic ─▶ Table<Configs>       offset topic ─▶ Table<Offsets> ◀── OffsetRecords (made here, written by the config writer)
-//! status topic ─▶ Table<Statuses>
-//!      ▲
-//!      └── StatusWriter (latest of each key, retried without a limit)
+//! config topic   ─▶ Table<Configs>       ◀── the config writer
+//! offset topic   ─▶ Table<SourceOffsets> ◀── tasks, in the transactions of their batches; the config writer, for edits through REST
+//! status topic   ─▶ Table<Statuses>      ◀── StatusWriter
+//! {prefix}.state ─▶ Table<StateTable>    ◀── see `state_topic`
 //! ```
 //!
-//! Keys and JSON are Kafka Connect's, so that its tools can read and repair these topics. A record that cannot be
+//! Only [`crate::connect::config_writer`] writes the config topic. Tasks commit offsets in their own transactions; edits through REST
+//! go through the config writer.
+//!
+//! Keys and JSON of the first three are Kafka Connect's, so that its tools can read and repair these topics. A record that cannot be
 //! parsed is logged and skipped, and never stops anything.
+//!
+//! | module | job |
+//! |---|---|
+//! | `topics` | creates the worker's own topics, or refuses them if their settings are wrong |
+//! | `configs` | the config topic: configurations, target states, task configurations, commands |
+//! | `offsets` | the offset topic: source offsets |
+//! | `statuses` | the status topic: states of connectors and tasks, and the topics they use |
+//! | `writer` | writes the status topic; builds the records of the offset topic for edits through REST |
+//! | `state_topic` | follows, reads and writes `{prefix}.state` |
+//! | `subscriptions` | one connector's subscriptions, gaps and requests in `{prefix}.state` |
+//! | `runs` | one connector's runs in `{prefix}.state`, and the status of each |
+//! | `java` | JSON as Kafka Connect's converter writes it, for the keys of the offset topic |
 
 pub mod configs;
 mod java;

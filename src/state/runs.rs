@@ -6,7 +6,7 @@
 //!
 //! - A run is over once every shard has reported its end. That is derived, never written, so it cannot be too early.
 //! - Numbers are sums over shards. Progress of shards beyond the topic's partitions is ignored.
-//! - A run is certified if it has ended and all its lists are certified; a stopped run never is.
+//! - A run is certified if it has ended and every list that the provider offers is certified; a stopped run never is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,14 +35,14 @@ pub enum RunPhase {
     Waiting,
     /// Lists are being read.
     Running,
-    /// Every started, unfinished shard waits.
+    /// Every shard that has started is over or paused, and at least one is paused or a pause is requested.
     Paused,
     /// Over, and at least one shard was stopped: it is not certified.
     Stopped {
         /// When the last shard ended.
         ended_at: i64,
     },
-    /// Over, and every list was read.
+    /// Over; every list is finished, perhaps uncertified.
     Ended {
         /// When the last shard ended.
         ended_at: i64,

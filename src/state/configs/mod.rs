@@ -47,16 +47,16 @@ pub struct StoredConnector {
     pub target: TargetState,
     /// Task configurations in force: those of the last commit. Empty while it is stopped or not configured yet.
     pub tasks: Arc<[Arc<Properties>]>,
-    /// Offset of the configuration's record, which identifies the edit.
+    /// Offset of its `connector-N` record, which identifies the edit.
     pub revision: i64,
-    /// Offset of the last task commit; -1 if none counts.
+    /// Offset of its last `commit-N` record; -1 if none counts.
     pub task_revision: i64,
 }
 
 /// A requested restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restart {
-    /// Offset of the request.
+    /// Offset of the request's record.
     pub revision: i64,
     /// Includes the tasks.
     pub include_tasks: bool,
@@ -172,8 +172,8 @@ impl Configs {
             .collect()
     }
 
-    /// The records that delete a connector: tombstones for everything in the topic under its name. Kafka Connect leaves task
-    /// records and commits behind, which then look like those of a later connector of that name.
+    /// The records that delete a connector: tombstones for everything in the topic under its name, except `declared-N`. Kafka
+    /// Connect leaves task records and commits behind, which then look like those of a later connector of that name.
     #[must_use]
     pub fn deletion(&self, name: &str) -> Vec<Write> {
         let mut writes = vec![connector(name, None), target_state(name, None)];

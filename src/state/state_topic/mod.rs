@@ -1,15 +1,19 @@
-//! Follows `{prefix}.state` topics: subscriptions and runs, shared by all readers on this worker, and the two ways to write them.
+//! Follows `{prefix}.state` topics: subscriptions, gaps and runs, shared by all readers on this worker. Writes them too.
 //!
 //! ```text
-//! {prefix}.state ─▶ Table<StateTable> ─▶ StateTopic: read, read_runs, changes ─▶ reconciler, REST, metrics
-//!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one per connector
-//!        └───────────────────────────┴─ put: single records ◀── people, by REST on any worker
+//! {prefix}.state ─▶ Table<StateTable> ─▶ StateTopic: read, read_runs, changes ─▶ reconciler, RecordSource tasks, REST, metrics
+//!   ▲ ▲ ▲
+//!   │ │ ├── StateWriter: fenced transactions ◀── the subscription reconciler of a WebhookSource task
+//!   │ │ └── StateTopic::put: single records ◀──┬─ REST on any worker
+//!   │ │                                        └─ the first task of a RecordSource: automatic runs, repairs, results of gaps
+//!   │ └── progress and gaps of a shard ◀── the shard's own producer, in the transactions of its batches
+//!   └── what receivers report ◀── webhooks::ingest
 //! ```
 //!
 //! - The prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped are followed from the start, up to
 //!   [`MAX_EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
-//! - Requests from REST (apply or remove, an accepted gap, a run, a command for it) are single records, written by a plain producer
-//!   with acks=all: taking the transactional id for them would fence the reconciler, and a single record is atomic anyway.
+//! - `put` uses a plain producer with acks=all: taking the transactional id would fence the reconciler, and a single record is atomic
+//!   anyway.
 //! - Every worker reads the same topics, so every worker shows the same.
 //!
 //! On failure: while Kafka is unreachable readers see the last known state; a prefix that cannot be followed is retried.
@@ -367,8 +371,8 @@ impl StateTopic {
         self.table.read_to_end(limit).await.map_err(failed)
     }
 
-    /// Writes a single record that needs no fence, a request or decision of a person, and waits until it has been read back.
-    /// Without a value the key is removed.
+    /// Writes a single record that needs no fence: a request through REST, or a run, a repair or the result of a gap from the first
+    /// task of a `RecordSource`. Waits until it has been read back. Without a value the key is removed.
     ///
     /// # Errors
     /// Kafka did not take it in time. It may be in the topic anyway; reading the topic shows.

@@ -1,4 +1,22 @@
 //! Subscriptions and runs of a state topic, by connector.
+//!
+//! The names of some keys are older than those of their types. `crates/model/src/ledger/mod.rs` also says who writes them.
+//!
+//! | key | type |
+//! |---|---|
+//! | `subscription/C/NONCE` | [`Subscription`](model::Subscription) |
+//! | `acknowledge/C/WEBHOOK` | [`Acknowledge`](model::Acknowledge) |
+//! | `echo/C`, `echo/C/HOOK` | [`Echo`](model::Echo) |
+//! | `heard/C/WORKER` | [`ReceiverReport`](model::ReceiverReport) |
+//! | `pace/C` | [`DeliveryIntervals`] |
+//! | `gap/C/CAUSE/OPENED`, `gap/C/CAUSE/OPENED/TARGET` | [`Gap`](model::Gap) |
+//! | `run/C/GAP` | [`Repair`](model::Repair), the request to repair a gap; not a [`Run`] |
+//! | `accepted/C/GAP` | [`GapAccepted`](model::GapAccepted) |
+//! | `start/C` | [`StreamStart`](model::StreamStart) |
+//! | `wish/C`, `done/C` | [`SubscriptionCommand`](model::SubscriptionCommand), [`SubscriptionCommandDone`](model::SubscriptionCommandDone) |
+//! | `snapshot/C/ID` | [`Run`] |
+//! | `order/C/ID` | [`RunCommand`] |
+//! | `progress/SHARD/C/ID` | [`RunProgress`] |
 
 use std::collections::BTreeMap;
 

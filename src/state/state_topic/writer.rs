@@ -20,7 +20,8 @@ const TRANSACTION_WAIT: Duration = Duration::from_secs(3);
 ///
 /// - A write is one transaction and has been read back when it returns: the next read shows it.
 /// - A successor takes the same id. From then on every write of this one fails, and so its next call to the provider is not made.
-/// - Requests and decisions of people are written by [`StateTopic::put`] under other keys.
+/// - Others write with [`StateTopic::put`]: requests through REST have other keys; the first task of a `RecordSource` updates the
+///   state of gaps and repairs that have ended.
 pub struct StateWriter {
     handle: StateTopic,
     connector: Arc<str>,

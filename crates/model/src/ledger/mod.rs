@@ -8,8 +8,8 @@
 //! | `echo/{connector}` and, for a hook's own address, `/{hook}` | [`Echo`] | the worker that received it |
 //! | `heard/{connector}/{worker}` | [`ReceiverReport`] | each worker, periodically |
 //! | `pace/{connector}` | [`DeliveryIntervals`] | the reconciler |
-//! | `gap/{connector}/{cause}/{openedAt}` and, for one target, `/{target}` | [`Gap`] | the worker that finds it |
-//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; the tasks that read lists execute it |
+//! | `gap/{connector}/{cause}/{openedAt}` and, for one target, `/{target}` | [`Gap`] | the worker that finds it; the first task that reads lists writes the result of its repair |
+//! | `run/{connector}/{gap}` | [`Repair`] | the writer of the gap requests it; the first task that reads lists executes it and writes its state |
 //! | `start/{connector}` | [`StreamStart`] | the reconciler |
 //! | `wish/{connector}` | [`SubscriptionCommand`] | people, by REST |
 //! | `done/{connector}` | [`SubscriptionCommandDone`] | the reconciler |
