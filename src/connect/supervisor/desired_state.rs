@@ -20,7 +20,7 @@ pub(super) enum Instruction {
 pub(super) struct DesiredState {
     /// Its configuration.
     pub(super) config: Arc<Properties>,
-    /// Revision of that configuration.
+    /// Offset in the config topic of the record that sets it: `connector-N` for a connector, `commit-N` for a task.
     pub(super) revision: i64,
     /// The state it should be in.
     pub(super) target: TargetState,
@@ -28,8 +28,8 @@ pub(super) struct DesiredState {
     pub(super) restarts: RestartRevisions,
 }
 
-/// The last restarts requested for one instance, by revision; -1 for none. Two numbers cover any number of requests: a
-/// restart serves every request that has arrived by then.
+/// The last restarts requested for one instance: offsets of the requests in the config topic; -1 for none. Two numbers cover any
+/// number of requests: one restart handles every request that has arrived by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RestartRevisions {
     /// Restarts that apply in any state.
@@ -80,7 +80,7 @@ impl StopRequest {
 }
 
 impl DesiredState {
-    /// What an instruction means for an instance in this state that has served these restarts, and has failed or not. The state
+    /// What an instruction means for an instance in this state that has handled these restarts, and has failed or not. The state
     /// becomes the new one.
     pub(super) fn follow(&mut self, next: Instruction, served: RestartRevisions, failed: bool) -> Transition {
         match next {
@@ -97,8 +97,8 @@ impl DesiredState {
     pub(super) fn transition(&self, next: &Self, served: RestartRevisions, failed: bool) -> Transition {
         let edited = self.config != next.config;
         let asked = next.restarts.always > served.always;
-        // A failed instance retries when its configuration is written again unchanged, and when its connector is stopped: a
-        // stopped connector has nothing that could have failed.
+        // A failed instance retries when its record is written again, even unchanged: `connector-N` for a connector, a new `commit-N`
+        // for a task. It also retries when its connector is stopped: a stopped connector has nothing that could have failed.
         let retried = failed
             && (next.revision != self.revision
                 || next.restarts.if_failed > served.if_failed
@@ -132,7 +132,7 @@ mod tests {
             ("the configuration", DesiredState { config: other, ..desired() }, true, true),
             ("the same again", DesiredState { config: same, revision: 6, ..desired() }, false, true),
             ("a restart", DesiredState { restarts: restarts(7, -1), ..desired() }, true, true),
-            ("one served before", DesiredState { restarts: restarts(3, 3), ..desired() }, false, false),
+            ("one handled before", DesiredState { restarts: restarts(3, 3), ..desired() }, false, false),
             ("one of what failed", DesiredState { restarts: restarts(-1, 7), ..desired() }, false, true),
             ("a pause", DesiredState { target: TargetState::Paused, ..desired() }, false, false),
             ("a stop", DesiredState { target: TargetState::Stopped, ..desired() }, false, true),

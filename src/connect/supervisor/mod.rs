@@ -14,17 +14,28 @@
 //! `reconcile_loop` compares the plan with what runs, at every change and several times a second. All state is in the topics, so
 //! a worker that joins late or comes back behaves like one that was always there.
 //!
+//! Words for a partition of the work topic, and for an instance:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | claim | offset of the record that this worker wrote when the partition was assigned; statuses call it `generation` |
+//! | lease | until when the group cannot reassign this worker's partitions |
+//! | owned | assigned and claimed; a commit after the claim has succeeded |
+//! | ready | owned, and the topics were read to their end since |
+//! | held | ready, and the lease runs |
+//! | body | the code that an instance runs: `connector` or `task` |
+//!
 //! - A connector's instance keeps the task configurations in the config topic up to date (`connector`); a task's instance runs
 //!   the class's code (`task`). An `instance_runner` runs both; its head describes failures and panics.
 //! - Nothing starts on a partition until this worker has read the config and status topics to their end after it claimed the
-//!   partition. So an instance starts with the newest configuration, and its start serves every restart requested up to then. A
-//!   task reads its offsets later, once it holds its transactional id.
+//!   partition. So an instance starts with the newest configuration, and requests to restart it that came before count as
+//!   handled. A task reads its offsets later, once it holds its transactional id.
 //! - Placement follows from the name and the partition count in the cluster's record, not from the topic's current count: two
 //!   workers with different counts would run an instance twice, or not at all.
 //! - A worker runs at most one instance of each task. Two workers may overlap for a moment; the later one has the higher claim.
 //!   When a partition is revoked, its instances end within their grace period and report UNASSIGNED. When it is lost, or its lease
-//!   has expired, they end at once and report nothing.
-//! - Each affected instance serves a requested restart once; an instance that started after the request does not.
+//!   has expired, they are cancelled within 250 ms, aborted `lost_grace` later, and do not report UNASSIGNED.
+//! - Each instance acts on a restart request at most once; requests from before its start count as handled.
 //! - The connector's owner removes statuses of deleted connectors and tasks (`stale_statuses`).
 //!
 //! On failure: without a broker the leases expire and the instances end; all of it recovers automatically. A fatal error in a

@@ -7,11 +7,13 @@
 //!   without a limit). Meanwhile the state is RESTARTING, with the trace: FAILED would call for a person, and RUNNING would hide it.
 //! - A panic is a bug, and may be caused by one bad record or by all of them: the body restarts a few times within a window
 //!   ([`RestartPolicy::panics`]), then the instance is FAILED.
-//! - A permanent failure is FAILED, with the trace, until a restart is requested or the configuration is written again.
+//! - A permanent failure is FAILED, with the trace, until a restart is requested or its record is written again: `connector-N` for a
+//!   connector, a new `commit-N` for a task.
 //! - RUNNING, and with it a successful start, is what the body reports, not that it was called: a body that never starts keeps
 //!   showing the state before it, with the trace.
 //! - A run that lasted long enough to count as healthy resets the backoff.
-//! - Without its lease an instance reports nothing: its successor may have reported already.
+//! - Without its lease an instance reports no failure and no UNASSIGNED: its successor may have reported already. Other late reports
+//!   are harmless: they carry a lower generation.
 //!
 //! Ending: the body is cancelled, awaited until the deadline, then aborted. A body that blocks its thread even then is left
 //! behind; its lease is gone, and its writes are fenced.
@@ -93,7 +95,7 @@ impl InstanceRunner {
     /// Follows the instructions until one says to end.
     pub(super) async fn run(mut self, mut instructions: watch::Receiver<Instruction>) {
         let end = loop {
-            // The next start serves every restart that was requested up to now.
+            // The next start handles every restart that was requested up to now.
             let mut desired = match instructions.borrow_and_update().clone() {
                 Instruction::Run(desired) => desired,
                 Instruction::End(end) => break end,
@@ -129,7 +131,7 @@ impl InstanceRunner {
         tracing::info!(connector = &*self.id.connector, task = self.id.task, reported = end.report, "ended");
     }
 
-    /// The next start serves restarts up to these revisions.
+    /// The next start handles the restarts that were requested up to these.
     fn serve(&mut self, restarts: RestartRevisions) {
         self.served = restarts;
         self.reporter.set_served(restarts);
