@@ -9,7 +9,8 @@
 //! [`router`] has the paths; [`protect`] puts the guard around it and around everything merged with it (`/health`, `/metrics`).
 //!
 //! - Every error has the body `{"error_code", "message"}`, also for unknown paths, methods and unreadable bodies, and for a
-//!   handler that panics. No answer repeats a value of a configuration or the text of a panic.
+//!   handler that panics. No error repeats the text of a panic or a configuration value that was refused, except `name` and
+//!   `connector.class`: any other may be a misplaced secret.
 //! - Callers that may not change connectors do not see text quoted from the provider (`quotes`).
 //! - A path may end with a slash. Names in paths are percent-decoded. Unknown query parameters are ignored.
 //! - Malformed requests get 400, also where Kafka Connect answers 500.

@@ -1,6 +1,7 @@
 //! The parts of a request: its body, the names in its path, its query, and the answer it accepts.
 //!
-//! All of it is untrusted. A refusal says what is wrong and where, and never repeats what was sent.
+//! All of it is untrusted. A refusal says what is wrong and where, and repeats no value that was sent, only names: of keys, and of
+//! unknown members, which are truncated.
 
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ impl Body {
         Ok(set.chain(removed.into_iter().map(|(key, _)| (key, None))).collect())
     }
 
-    /// ConnectorOffsets to set; none if the member is missing.
+    /// Offsets to set; none if the member is missing.
     pub(super) fn offsets(self) -> Result<ConnectorOffsets, Refusal> {
         let mut members = self.members()?;
         let offsets = members.take("offsets", "a JSON array", array)?.unwrap_or_default();
@@ -155,7 +156,7 @@ impl Body {
     }
 }
 
-/// BodyMembers of a JSON object, taken one by one.
+/// Members of a JSON object, taken one by one.
 struct BodyMembers(Map<String, Value>);
 
 impl BodyMembers {

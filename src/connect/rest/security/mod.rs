@@ -14,7 +14,7 @@
 //! - A page of another origin may change something only if `access.control.allow.origin` names it: the browser would send its
 //!   user's password along.
 //! - A change in progress is finished and written to the audit log even if its client disconnects. Every refusal is in the
-//!   audit log too, within bounds (see [`audit`]).
+//!   audit log too, within bounds (see [`audit`]), except that of a request with too large a head (414, 431).
 
 mod audit;
 mod cors;

@@ -2,11 +2,11 @@
 //!
 //! [`PasswordHash`] has the format of a hash. Deriving one takes a large part of a second on purpose, so
 //!
-//! - it happens on a blocking thread, one at a time: a flood of guesses costs one core at most, even if clients disconnect
-//!   before the answer;
+//! - it happens on a blocking thread, one per user at a time: a flood of guesses costs one core per user at most, even if clients
+//!   disconnect before the answer;
 //! - each address has at most one check in the queue for it: a flood from one address delays others by one guess, not by all.
 //!   Clients behind the same address or proxy share its place;
-//! - an address with too many failures has to wait before anything is checked (see [`super::throttle`]), and a failure counts
+//! - no hash is derived for an address that has to wait because of its failures (see [`super::throttle`]), and a failure counts
 //!   before the next check of its address starts;
 //! - a right password is remembered as a keyed digest, so a client that polls pays once.
 

@@ -5,7 +5,7 @@
 //! wait       none    5 s   10 s   20 s   40 s   60 s
 //! ```
 //!
-//! - While an address waits, its passwords are not checked: the answer reveals nothing, and costs no hash.
+//! - While an address waits, at most one of its passwords per second is compared, without deriving a hash: the right one succeeds.
 //! - An address never makes another one wait. IPv6 addresses of one /64 count as one.
 //! - A successful login clears the failures of its user and of unknown users, but not those of the other user: otherwise the
 //!   reader could guess the administrator's password without limit.
