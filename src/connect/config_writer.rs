@@ -1,13 +1,16 @@
 //! Writes to the config topic, one at a time across all workers.
 //!
 //! ```text
-//! write ─▶ turn among the edits of this worker ─▶ FencedWriter: take the id, read to the end, decide, commit, read back
+//! write ─▶ turn among the edits of this worker ─▶ FencedWriter: take the id and read to the end unless the id is held,
+//!                                                               decide, commit, read back
 //! ```
 //!
-//! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one.
+//! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one. The
+//!   first write takes it (initTransactions) and keeps it until another process does.
 //! - Edits of one worker take turns in order of arrival. Each decides on the state that the edits before it produced, and its
 //!   records, with the offsets that it edits, are one transaction.
-//! - Every call returns within its limit. A call that never got its turn reports why the call before it could not write.
+//! - Every call returns within its limit, except `read_to_end`, which may take up to twice as long. A call that never got its turn
+//!   reports why the call before it could not write.
 //!
 //! On failure nothing is written, unless [`Error::Kafka`] says that the outcome is unknown.
 

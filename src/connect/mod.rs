@@ -1,7 +1,9 @@
 //! The control plane: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
 //!
 //! ```text
-//! HTTP ──▶ rest ─────┐
+//!                            ┌─▶ {prefix}.state: runs, commands, accepted gaps
+//!                            ├─▶ status topic: a reset of the topics that a connector uses
+//! HTTP ──▶ rest ─────┐       │
 //! files ─▶ declared ─┴─▶ herder ─edits─▶ config_writer ─transaction─▶ config topic, offset topic ──▶ state: tables
 //!                          ▲                  ▲                                                       ▲   │   │
 //!                          │                  │ task configurations                                   │   │   │
@@ -23,8 +25,9 @@
 //! | `config_writer` | decides and writes edits of the config topic; reads it past hanging transactions |
 //! | `supervisor` | runs the connectors and tasks that this worker owns |
 //!
-//! - There is no leader and no forwarding: every worker follows the same topics and answers from them. Kafka arbitrates writes (one
-//!   transactional id for the config topic), and the worker that writes answers once it has read the write back.
+//! - There is no leader and no forwarding: every worker follows the same topics and answers from them. Kafka arbitrates
+//!   edits (one transactional id for the config topic; a request in `{prefix}.state` is a single record), and the worker that writes
+//!   answers once it has read the write back.
 //! - A connector belongs to partition `p = murmur2(name) mod n` of the work topic, its task `i` to partition `(p + i) mod n`; so
 //!   task 0 is beside its connector. `n` is the partition count in the cluster's record (`cluster`), even if the topic has grown.
 //!   The owner of the partition runs it.

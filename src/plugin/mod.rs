@@ -1,12 +1,21 @@
 //! The interface of connector classes, and what their tasks may use.
 //!
-//! A [`Plugin`] describes its keys, checks configurations, divides a connector into tasks and runs one of them. The
+//! A [`Plugin`] describes its keys, checks configurations, generates the task configurations of a connector and runs one task. The
 //! supervisor calls it and decides by [`Failure::retry`] whether a task restarts automatically.
 //!
-//! - Secrets are resolved only inside a running task: until then configurations pass through with their references.
-//! - Answers and failures hold no value of a configuration.
+//! - Topics, task configurations and answers keep references. Validation with [`Depth::Full`], parsing, and running tasks resolve
+//!   them in memory.
+//! - A refused value may be a misplaced secret: answers and failures repeat none, except `name` and `connector.class`.
 //! - Writes to Kafka are fenced by a transactional id that names what is written; actions elsewhere check [`TaskPermission::lease`]
 //!   first. An older instance of the same task may still be running on another worker.
+//!
+//! | file | job |
+//! |---|---|
+//! | `mod` | [`Plugin`], the context of a [`Task`], and the [`Tools`] that tasks share |
+//! | `failure` | why a connector or task failed, and whether a retry can help |
+//! | `resume` | where a task resumes: its stored offsets |
+//! | `recorder` | measurements of a task, for the metrics of Kafka Connect |
+//! | `parts` | waits for the first of several background tasks to end |
 
 mod failure;
 mod parts;
@@ -211,13 +220,13 @@ pub struct Tools {
     pub access: ApiAccess,
     /// Tables of the topics that hold subscriptions, gaps and runs.
     pub ledgers: StateTopics,
-    /// Storage for tasks that write records.
+    /// Clients for tasks that write records.
     pub store: Store,
     /// This worker's id: `host:port`.
     pub worker_id: Arc<str>,
 }
 
-/// What it takes to prepare topics of any prefix and to write records and dead letters.
+/// Shared clients for tasks that write records: schema ids, topic creation, signatures of dead letters.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Schema ids.

@@ -195,7 +195,7 @@ pub struct Errors {
     pub failures: u64,
     /// Errors after which the task continued.
     pub errors: u64,
-    /// Records skipped.
+    /// Records skipped: always 0, since a record that cannot be written becomes a dead letter. Kafka Connect has the metric.
     pub skipped: u64,
     /// Operations retried.
     pub retries: u64,

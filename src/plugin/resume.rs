@@ -3,7 +3,7 @@
 //! A task takes its transactional id, calls [`Task::stored_offsets`], works, and commits each batch together with the
 //! [`Task::offset_record`]s for it. After its producer was rebuilt it calls [`Task::stored_offsets`] again before it continues.
 //!
-//! - A task that was stopped does not resume. Its worker may not have read the stop yet when an edit of the offsets takes the id, and the
+//! - A stopped task does not start again. Its worker may not have read the stop yet when an edit of the offsets takes the id, and the
 //!   task takes it back. The stop was written before the edit took the id, so a read of the config topic after that shows it; and if it
 //!   shows a later resume, the offsets that are read next contain the edit, which was written before.
 //! - It waits only for the partitions of the offset topic that hold its own keys: open transactions elsewhere do not delay it.

@@ -144,7 +144,8 @@ impl Herder {
             }
             let mut writes = Vec::new();
             let now = configs.connectors().get(name);
-            // A connector that is as declared stays untouched: a new record would restart its tasks.
+            // A connector that is as declared stays untouched: a new record would make concurrent edits stale and retry a failed
+            // connector.
             if now.is_none_or(|now| now.config != config) {
                 self.check_exclusive_settings(name, &config, configs)?;
                 writes.push(configs::connector(name, Some(&config)));

@@ -1,7 +1,7 @@
 //! Why an operation failed, with Kafka Connect's text and status.
 //!
 //! Tools match some of these texts, so they begin and end as Kafka Connect's do, unlike our other errors. None of them repeats a
-//! value of a configuration.
+//! configuration value that was refused, except `name` and `connector.class`.
 
 use base::retry::{ErrorChain, Retry};
 

@@ -1,8 +1,11 @@
-//! The operations of the REST API, without HTTP: reads are answered from the tables, writes go through the config writer.
+//! The operations of the REST API, without HTTP: reads are answered from the tables, writes go to one of three topics.
 //!
 //! ```text
-//! read   ──▶ tables (configs, statuses, offsets) ──▶ shapes
-//! change ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
+//! read            ──▶ tables (configs, statuses, offsets, {prefix}.state) ──▶ shapes
+//! change          ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
+//! run, command,
+//! accepted gap    ──▶ RunStore, SubscriptionStore: one record in {prefix}.state, read back ──▶ shapes
+//! reset of topics ──▶ status writer: tombstones in the status topic, read back
 //! ```
 //!
 //! - Most reads do not call Kafka: while the broker is unreachable they answer from what was read before. Certificates are read
@@ -15,8 +18,10 @@
 //!   never lack a connector. Its tasks are those of its configuration, regardless of older records in the status topic.
 //! - Instances that this worker ended because its lease expired are UNASSIGNED in its answers, although it can update the
 //!   topic only once Kafka is back.
-//! - Every operation ends within [`OPERATION_LIMIT`] and within the time of its request, done or not. Operations that need a
-//!   thread or a Kafka client wait for one (`limits`), so that many requests at once use a bounded number of both.
+//! - Every operation ends within the time of its request, done or not, and takes at most [`OPERATION_LIMIT`]. Before that limit starts
+//!   to run, pause, resume, stop, restart, delete and a cluster-wide log level wait up to 5 s for a worker that is starting.
+//! - Operations that need a thread or a Kafka client wait for one (`limits`), so that many requests at once use a bounded number of
+//!   both.
 //!
 //! On failure an [`Error`] has Kafka Connect's status and text.
 //!

@@ -1,4 +1,4 @@
-//! ConnectorOffsets of a connector and the topics it uses: read, altered, reset.
+//! Offsets of a connector and the topics it uses: read, altered, reset.
 //!
 //! Only a stopped connector's offsets are edited, but a task of it may still be running on a worker that was frozen:
 //!

@@ -1,7 +1,7 @@
 //! The JSON answers of the API: Kafka Connect's members, in its spelling.
 //!
-//! Members without a value are `null`, except `trace` and a plugin's `version`, which are left out. The states are exactly
-//! Kafka Connect's six: tools refuse an answer with an unknown state.
+//! Members without a value are `null`, except `trace`, `subscriptions`, `gaps` and the parts of a connector that were not requested,
+//! which are left out. The states are exactly Kafka Connect's six: tools refuse an answer with an unknown state.
 
 use std::{collections::BTreeMap, sync::Arc};
 

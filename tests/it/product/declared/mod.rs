@@ -285,7 +285,7 @@ mod own {
         assert_eq!(
             place.written(&["connector-a", "declared-a"]).await,
             [1, 1],
-            "its tasks are not restarted"
+            "a new record would make concurrent edits stale"
         );
     }
 
