@@ -219,7 +219,7 @@ pub struct Tools {
     /// The provider's APIs, and the grants that they take.
     pub access: ApiAccess,
     /// Tables of the topics that hold subscriptions, gaps and runs.
-    pub ledgers: StateTopics,
+    pub state_topics: StateTopics,
     /// Clients for tasks that write records.
     pub store: Store,
     /// This worker's id: `host:port`.

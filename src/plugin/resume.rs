@@ -124,7 +124,7 @@ mod tests {
                     Arc::new(IdentityHosts::new(worker.clock_skew_max)),
                     |_| true,
                 ),
-                ledgers: StateTopics::new(Arc::clone(&worker), admin.clone()),
+                state_topics: StateTopics::new(Arc::clone(&worker), admin.clone()),
                 store: Store {
                     ids: Ids::open(Registry::new(&worker.registry).unwrap(), state_dir).await,
                     admin,

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How often to check for a state topic that this worker does not read yet.
-const LEDGER_POLL: Duration = Duration::from_secs(1);
+const STATE_TOPIC_POLL: Duration = Duration::from_secs(1);
 
 /// Why a stream is not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,34 +99,34 @@ fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
         let managed = configs.connectors().iter().filter(|(_, connector)| is_managed(connector));
         managed.map(|(name, _)| name.clone()).collect()
     };
-    let ledger = ledger(tools, prefix);
+    let state_topic = state_topic(tools, prefix);
     let started =
-        |name: &str| ledger.as_ref().is_some_and(|ledger| ledger.read(name, |one| one.start.is_some()));
+        |name: &str| state_topic.as_ref().is_some_and(|topic| topic.read(name, |one| one.start.is_some()));
     tools.configs.read(names).into_iter().map(|name| (name.clone(), started(&name))).collect()
 }
 
 async fn changed(tools: &Tools, prefix: &TopicPrefix) {
     let mut configs = tools.configs.changes();
     configs.borrow_and_update();
-    let ledger = async {
-        match ledger(tools, prefix) {
-            Some(ledger) => {
-                let mut changes = ledger.changes();
+    let state_change = async {
+        match state_topic(tools, prefix) {
+            Some(topic) => {
+                let mut changes = topic.changes();
                 changes.borrow_and_update();
                 // The poll finds a change between the last check and this subscription.
-                tokio::select! { _ = changes.changed() => {} () = sleep(LEDGER_POLL) => {} }
+                tokio::select! { _ = changes.changed() => {} () = sleep(STATE_TOPIC_POLL) => {} }
             }
-            None => sleep(LEDGER_POLL).await,
+            None => sleep(STATE_TOPIC_POLL).await,
         }
     };
     tokio::select! {
         _ = configs.changed() => {}
-        () = ledger => {}
+        () = state_change => {}
     }
 }
 
-fn ledger(tools: &Tools, prefix: &TopicPrefix) -> Option<StateTopic> {
-    tools.ledgers.known(prefix.as_str()).filter(StateTopic::is_caught_up)
+fn state_topic(tools: &Tools, prefix: &TopicPrefix) -> Option<StateTopic> {
+    tools.state_topics.known(prefix.as_str()).filter(StateTopic::is_caught_up)
 }
 
 #[cfg(test)]

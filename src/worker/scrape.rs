@@ -47,7 +47,7 @@ pub(super) struct Scrape {
     /// The provider's APIs, and the grants that they take.
     pub(super) access: ApiAccess,
     /// Tables of the state topics.
-    pub(super) ledgers: StateTopics,
+    pub(super) state_topics: StateTopics,
 }
 
 impl Scrape {
@@ -87,7 +87,7 @@ impl Scrape {
         let now = since_1970(SystemTime::now()).as_millis();
         self.access.measure();
         self.access.grants().measure(&mut page, i64::try_from(now).unwrap_or(i64::MAX));
-        self.ledgers.measure(&mut page);
+        self.state_topics.measure(&mut page);
         page.to_string()
     }
 

@@ -24,7 +24,7 @@ const READ_LIMIT: Duration = Duration::from_secs(3);
 
 /// Reads and requests runs for the REST API.
 pub struct WorkerSnapshots {
-    ledgers: StateTopics,
+    state_topics: StateTopics,
     grants: Grants,
     kafka: Kafka,
     admin: Admin,
@@ -32,15 +32,15 @@ pub struct WorkerSnapshots {
 }
 
 impl WorkerSnapshots {
-    /// Reads runs through `ledgers`, and certificates from Kafka.
+    /// Reads runs through `state_topics`, and certificates from Kafka.
     pub fn new(
-        ledgers: StateTopics,
+        state_topics: StateTopics,
         grants: Grants,
         kafka: Kafka,
         admin: Admin,
         registry: Registry,
     ) -> Arc<Self> {
-        Arc::new(Self { ledgers, grants, kafka, admin, decoder: Decoder::new(registry) })
+        Arc::new(Self { state_topics, grants, kafka, admin, decoder: Decoder::new(registry) })
     }
 }
 
@@ -48,13 +48,19 @@ impl WorkerSnapshots {
 pub(super) const READING: &str = "read the state topic";
 
 /// The state topic of a prefix as far as this worker has read it; `None` if it does not exist.
-pub(super) async fn handle(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
-    ledgers.of(prefix).await.map_err(|error| refused(READING, error))
+pub(super) async fn handle(
+    state_topics: &StateTopics,
+    prefix: &TopicPrefix,
+) -> Result<Option<StateTopic>, Error> {
+    state_topics.of(prefix).await.map_err(|error| refused(READING, error))
 }
 
 /// The same, after reading it to its end.
-pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
-    let handle = handle(ledgers, prefix).await?;
+pub(super) async fn newest(
+    state_topics: &StateTopics,
+    prefix: &TopicPrefix,
+) -> Result<Option<StateTopic>, Error> {
+    let handle = handle(state_topics, prefix).await?;
     if let Some(handle) = &handle {
         handle.read_to_end(READ_LIMIT).await.map_err(|error| refused(READING, error))?;
     }
@@ -64,21 +70,21 @@ pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Resul
 #[async_trait]
 impl herder::RunStore for WorkerSnapshots {
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
-        Ok(handle(&self.ledgers, prefix)
+        Ok(handle(&self.state_topics, prefix)
             .await?
             .map(|handle| stored_runs(&handle, connector))
             .unwrap_or_default())
     }
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
-        Ok(newest(&self.ledgers, prefix)
+        Ok(newest(&self.state_topics, prefix)
             .await?
             .map(|handle| stored_runs(&handle, connector))
             .unwrap_or_default())
     }
 
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
-        let Some(handle) = handle(&self.ledgers, prefix).await? else {
+        let Some(handle) = handle(&self.state_topics, prefix).await? else {
             return Err(Error::Conflict(format!(
                 "the state topic of prefix {prefix} does not exist any more"
             )));

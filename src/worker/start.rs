@@ -107,7 +107,7 @@ impl Service {
         let configs = state.configs.clone();
         let exists = move |name: &str| configs.read(|configs| configs.connectors().contains_key(name));
         let access = ApiAccess::new(grants.clone(), hosts, exists);
-        let ledgers = StateTopics::new(Arc::clone(worker), admin.clone());
+        let state_topics = StateTopics::new(Arc::clone(worker), admin.clone());
         let supervisor = Supervisor::new(SupervisorParts {
             plugins: process.plugins.clone(),
             state: state.clone(),
@@ -123,7 +123,7 @@ impl Service {
                 configs: state.configs.clone(),
                 faults: self.faults.clone(),
                 access: access.clone(),
-                ledgers: ledgers.clone(),
+                state_topics: state_topics.clone(),
                 store: self.store.clone(),
                 worker_id: Arc::clone(&self.worker_id),
             },
@@ -148,16 +148,16 @@ impl Service {
             },
             running: handle.clone(),
             subscriptions: Some(SubscriptionParts {
-                ledgers: Arc::new(WorkerSubscriptions {
+                store: Arc::new(WorkerSubscriptions {
                     worker: Arc::clone(worker),
                     worker_id: Arc::clone(&self.worker_id),
                     access: access.clone(),
-                    ledgers: ledgers.clone(),
+                    state_topics: state_topics.clone(),
                 }),
                 advertised_url: worker.webhook.advertised_url.clone(),
             }),
             snapshots: Some(snapshots::WorkerSnapshots::new(
-                ledgers.clone(),
+                state_topics.clone(),
                 grants.clone(),
                 worker.kafka.clone(),
                 admin.clone(),
@@ -169,13 +169,13 @@ impl Service {
         let keeping = self.tasks.spawn(grants.clone().run(grant_parts, self.cancel.clone()));
         let sharing = access.clone().run(membership.owned(), cluster.work_partitions, self.cancel.clone());
         let sharing = self.tasks.spawn(sharing);
-        let ledgers_kept = ledgers.clone().run(state.configs.clone(), self.cancel.clone());
-        let ledgers_kept = self.tasks.spawn(ledgers_kept);
+        let state_topics_followed = state_topics.clone().run(state.configs.clone(), self.cancel.clone());
+        let state_topics_followed = self.tasks.spawn(state_topics_followed);
         let mut upkeep = vec![
             ("log level follower", following),
             ("grant refresh", keeping),
             ("budget sharing", sharing),
-            ("state topic reader", ledgers_kept),
+            ("state topic reader", state_topics_followed),
         ];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
@@ -185,7 +185,7 @@ impl Service {
             membership: membership.clone(),
             plugins: process.plugins.clone(),
             access,
-            ledgers,
+            state_topics,
         };
         self.health.serve(rest::router(herder.clone()), scrape);
         if let Some(options) = declared::DeclaredOptions::of(worker) {

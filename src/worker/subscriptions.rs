@@ -30,7 +30,7 @@ pub(super) struct WorkerSubscriptions {
     pub(super) worker: Arc<config::Worker>,
     pub(super) worker_id: Arc<str>,
     pub(super) access: ApiAccess,
-    pub(super) ledgers: StateTopics,
+    pub(super) state_topics: StateTopics,
 }
 
 #[async_trait]
@@ -41,20 +41,20 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         connector: &str,
         show: &mut dyn FnMut(&SubscriptionState),
     ) -> bool {
-        let known = self.ledgers.known(prefix.as_str()).filter(StateTopic::is_caught_up);
+        let known = self.state_topics.known(prefix.as_str()).filter(StateTopic::is_caught_up);
         let Some(handle) = known else { return false };
         handle.read(connector, show);
         true
     }
 
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error> {
-        let handle = handle(&self.ledgers, prefix).await?;
-        Ok(handle.map(|handle| handle.ledger(connector)).unwrap_or_default())
+        let handle = handle(&self.state_topics, prefix).await?;
+        Ok(handle.map(|handle| handle.subscriptions(connector)).unwrap_or_default())
     }
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error> {
-        let handle = newest(&self.ledgers, prefix).await?;
-        Ok(handle.map(|handle| handle.ledger(connector)).unwrap_or_default())
+        let handle = newest(&self.state_topics, prefix).await?;
+        Ok(handle.map(|handle| handle.subscriptions(connector)).unwrap_or_default())
     }
 
     async fn plan(
@@ -64,17 +64,17 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         removed: bool,
         end: Instant,
     ) -> Result<PlanInfo, Error> {
-        let Self { worker, worker_id, access, ledgers } = self;
-        let desk = DryRunContext { worker, worker_id, access, ledgers };
+        let Self { worker, worker_id, access, state_topics } = self;
+        let desk = DryRunContext { worker, worker_id, access, state_topics };
         let found = dry_run(desk, connector, config, removed, end).await;
         let DryRun { steps, converged, problems } = found.map_err(|failure| unplanned(&failure))?;
         let step = |DryRunStep { call, target, id, why }| StepInfo { call, target, id, why };
         Ok(PlanInfo { steps: steps.into_iter().map(step).collect(), converged, problems })
     }
 
-    fn fitting(&self, source: &config::WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>> {
+    fn fitting(&self, source: &config::WebhookSource, state: &SubscriptionState) -> Option<BTreeSet<Nonce>> {
         let wanted = wanted(source, self.worker.webhook.advertised_url.as_ref()?).ok()?;
-        Some(fitting(&wanted, ledger))
+        Some(fitting(&wanted, state))
     }
 
     fn address_problem(&self, source: &config::WebhookSource) -> Option<String> {
@@ -95,7 +95,7 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         connector: &str,
         change: SubscriptionChange,
     ) -> Result<(), Error> {
-        let Some(handle) = handle(&self.ledgers, prefix).await? else {
+        let Some(handle) = handle(&self.state_topics, prefix).await? else {
             let message = format!(
                 "the state topic of prefix {prefix} does not exist yet; the connector's task creates it"
             );

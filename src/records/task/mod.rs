@@ -443,7 +443,7 @@ async fn begin(
         true => Some(tools.access.payroll(&party).map_err(unusable)?),
         false => None,
     };
-    let followed = tools.ledgers.of(&source.common.topic_prefix).await;
+    let followed = tools.state_topics.of(&source.common.topic_prefix).await;
     let followed = followed.map_err(|error| Failure {
         retry: error.retry(),
         ..Failure::passing("NotFollowed", ErrorChain(&error).to_string())

@@ -9,16 +9,16 @@ use crate::state::{
 };
 
 /// Subscriptions by phase and open gaps by cause.
-pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &SubscriptionState, now: i64) {
+pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, state: &SubscriptionState, now: i64) {
     for family in ["accounting", "invoicing"] {
         for phase in SubscriptionPhase::ALL.into_iter().filter(|phase| phase.may_live()) {
             let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
-            let count = ledger.subscriptions.values().filter(is_one).count();
+            let count = state.subscriptions.values().filter(is_one).count();
             page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
         }
     }
     for cause in GapCause::ALL {
-        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
+        let open = state.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
         let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
         let Some(oldest) = opened.iter().min() else { continue };
         page.put(&live::GAPS_OPEN, &[connector, cause.name()], opened.len() as f64);

@@ -200,8 +200,8 @@ impl StateTopics {
         let now = Moment::now().micros();
         for handle in handles {
             handle.table.read(|table| {
-                for (connector, ledger) in table.iter() {
-                    metrics::subscriptions(page, connector, ledger, now);
+                for (connector, state) in table.iter() {
+                    metrics::subscriptions(page, connector, state, now);
                 }
                 for (connector, runs) in table.iter_runs() {
                     metrics::runs(page, connector, runs, handle.shards());
@@ -307,22 +307,21 @@ impl StateTopic {
     /// Reads a connector's subscriptions, which are empty if nothing was written.
     pub fn read<T>(&self, connector: &str, then: impl FnOnce(&SubscriptionState) -> T) -> T {
         self.table.read(|table| match table.of(connector) {
-            Some(ledger) => then(ledger),
+            Some(state) => then(state),
             None => then(&SubscriptionState::default()),
         })
     }
 
     /// A copy of a connector's subscriptions.
     #[must_use]
-    pub fn ledger(&self, connector: &str) -> SubscriptionState {
+    pub fn subscriptions(&self, connector: &str) -> SubscriptionState {
         self.read(connector, SubscriptionState::clone)
     }
 
     /// Copies of the subscriptions of all connectors of the prefix.
     #[must_use]
-    pub fn ledgers(&self) -> BTreeMap<String, SubscriptionState> {
-        self.table
-            .read(|table| table.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
+    pub fn all_subscriptions(&self) -> BTreeMap<String, SubscriptionState> {
+        self.table.read(|table| table.iter().map(|(name, state)| (name.to_owned(), state.clone())).collect())
     }
 
     /// Reads a connector's runs, which are empty if none was requested.

@@ -43,7 +43,7 @@ impl StateTable {
 
     /// Every connector with subscriptions, gaps or requests.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &SubscriptionState)> {
-        self.connectors.iter().map(|(name, ledger)| (name.as_str(), ledger))
+        self.connectors.iter().map(|(name, state)| (name.as_str(), state))
     }
 
     /// The runs of a connector.
@@ -104,34 +104,34 @@ impl StateTable {
         rest: &[&str],
         value: Option<&[u8]>,
     ) -> Result<(), String> {
-        let ledger = self.connectors.entry(connector.to_owned()).or_default();
+        let state = self.connectors.entry(connector.to_owned()).or_default();
         let taken = match (kind, rest) {
             ("subscription", [nonce]) => {
                 let nonce = nonce.parse::<Nonce>().map_err(|error| error.to_string());
-                nonce.and_then(|nonce| put(&mut ledger.subscriptions, nonce, value))
+                nonce.and_then(|nonce| put(&mut state.subscriptions, nonce, value))
             }
-            ("acknowledge", [id]) => put(&mut ledger.acknowledges, (*id).to_owned(), value),
+            ("acknowledge", [id]) => put(&mut state.acknowledges, (*id).to_owned(), value),
             ("echo", [] | [_]) => {
                 let hook = rest.first().copied().unwrap_or_default().to_owned();
-                put(&mut ledger.echoes, hook, value)
+                put(&mut state.echoes, hook, value)
             }
-            ("heard", [worker]) => put(&mut ledger.heard, (*worker).to_owned(), value),
+            ("heard", [worker]) => put(&mut state.heard, (*worker).to_owned(), value),
             ("pace", []) => {
-                read::<DeliveryIntervals>(value).map(|paces| ledger.paces = paces.unwrap_or_default())
+                read::<DeliveryIntervals>(value).map(|paces| state.paces = paces.unwrap_or_default())
             }
             ("gap", [_, _] | [_, _, _]) => {
                 let id = key.strip_prefix("gap/").unwrap_or_default().to_owned();
-                read(value).map(|gap| ledger.put_gap(id, gap))
+                read(value).map(|gap| state.put_gap(id, gap))
             }
-            ("run", [gap]) => put(&mut ledger.repairs, (*gap).to_owned(), value),
-            ("start", []) => read(value).map(|start| ledger.start = start),
-            ("done", []) => read(value).map(|done| ledger.requests.done = done),
-            ("accepted", [gap]) => read(value).map(|accepted| ledger.accept((*gap).to_owned(), accepted)),
-            ("wish", []) => read(value).map(|wish| ledger.requests.wish = wish),
+            ("run", [gap]) => put(&mut state.repairs, (*gap).to_owned(), value),
+            ("start", []) => read(value).map(|start| state.start = start),
+            ("done", []) => read(value).map(|done| state.requests.done = done),
+            ("accepted", [gap]) => read(value).map(|accepted| state.accept((*gap).to_owned(), accepted)),
+            ("wish", []) => read(value).map(|wish| state.requests.wish = wish),
             // Records of other writers, or of a later version.
             _ => Ok(()),
         };
-        if *ledger == SubscriptionState::default() {
+        if *state == SubscriptionState::default() {
             self.connectors.remove(connector);
         }
         taken
@@ -241,16 +241,16 @@ mod tests {
 
     #[test]
     fn change_reads_back_as_applied() {
-        let (mut table, mut ledger) = (StateTable::default(), SubscriptionState::default());
+        let (mut table, mut state) = (StateTable::default(), SubscriptionState::default());
 
         for change in changes() {
             let value = change.value().map(|value| value.to_string());
             apply(&mut table, change.key("a/b").as_str(), value.as_deref());
-            ledger.apply(&change);
+            state.apply(&change);
         }
 
-        assert_eq!(table.of("a/b"), Some(&ledger));
-        assert_eq!(ledger.gaps.len() + ledger.repairs.len() + ledger.subscriptions.len(), 3);
+        assert_eq!(table.of("a/b"), Some(&state));
+        assert_eq!(state.gaps.len() + state.repairs.len() + state.subscriptions.len(), 3);
     }
 
     /// The records of a run of `a/b`, with their keys.

@@ -97,7 +97,7 @@ impl<'a> Reconciler<'a> {
         let tools = &task.tools;
         let desired = read(&task.connector, &task.config, &tools.worker.providers, &tools.worker).await?;
         let calls = ProviderCalls::new(&tools.access, &task.connector, &desired.source)?;
-        let opened = tools.ledgers.open(&desired.source).await;
+        let opened = tools.state_topics.open(&desired.source).await;
         let handle = opened.map_err(|error| no_ledger("open the state topic", error))?;
         let lease = Arc::clone(&task.permission.lease);
         let writer = StateWriter::take(handle.clone(), &task.connector, &tools.shards, lease).await;
@@ -129,7 +129,7 @@ impl<'a> Reconciler<'a> {
     pub(crate) async fn round(&mut self, is_over: impl Fn() -> bool) -> Result<Instant, Failure> {
         self.reread_references().await;
         self.ledger.changes.borrow_and_update();
-        let ledger = self.ledger.handle.ledger(&self.task.connector);
+        let ledger = self.ledger.handle.subscriptions(&self.task.connector);
         self.remember(&ledger);
         let planned = Instant::now();
         let now = Moment::now().micros();
@@ -423,7 +423,7 @@ impl Reconciler<'_> {
 
     /// The changes that follow from outcomes.
     fn settle(&mut self, answered: &[Answered]) -> Vec<SubscriptionChange> {
-        let mut ledger = self.ledger.handle.ledger(&self.task.connector);
+        let mut ledger = self.ledger.handle.subscriptions(&self.task.connector);
         let wanted = self.wanted(&ledger);
         let mut changes = Vec::new();
         for Answered { call, outcome, .. } in answered {

@@ -69,9 +69,9 @@ pub trait SubscriptionStore: Send + Sync {
         end: Instant,
     ) -> Result<PlanInfo, Error>;
 
-    /// Those of `ledger` that are as the configuration wants them; `None` if this worker does not know the public address of
+    /// Those of `state` that are as the configuration wants them; `None` if this worker does not know the public address of
     /// receivers. Reads no topic.
-    fn fitting(&self, source: &WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
+    fn fitting(&self, source: &WebhookSource, state: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
 
     /// Why this worker does not know the receiver address of a connector, and the remedy; `None` if it knows it. Reads no topic.
     fn address_problem(&self, source: &WebhookSource) -> Option<String>;
@@ -91,8 +91,8 @@ pub trait SubscriptionStore: Send + Sync {
 /// Sources of the views of subscriptions.
 #[derive(Clone)]
 pub struct SubscriptionParts {
-    /// The state topics.
-    pub ledgers: Arc<dyn SubscriptionStore>,
+    /// Access to the state topics and, for plans, to the provider.
+    pub store: Arc<dyn SubscriptionStore>,
     /// `webhook.advertised.url`.
     pub advertised_url: Option<Url>,
 }
@@ -114,8 +114,8 @@ impl Herder {
     pub async fn subscriptions(&self, name: &str, all: bool) -> Result<SubscriptionsInfo, Error> {
         let budget = TimeBudget::start();
         let subject = self.subject(name, budget).await?;
-        let ledger = budget.within("reading the state topic", subject.read()).await?;
-        Ok(subject.view(&ledger, all))
+        let state = budget.within("reading the state topic", subject.read()).await?;
+        Ok(subject.view(&state, all))
     }
 
     /// The plan of an apply or, with `removed`, of a remove; changes nothing.
@@ -126,7 +126,7 @@ impl Herder {
         let budget = TimeBudget::start();
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
-        let planning = subject.parts.ledgers.plan(name, &subject.config, removed, budget.0);
+        let planning = subject.parts.store.plan(name, &subject.config, removed, budget.0);
         budget.within("asking the provider how its subscriptions stand", planning).await
     }
 
@@ -140,7 +140,7 @@ impl Herder {
         subject.managed()?;
         subject.runs()?;
         let now = Moment::now().micros();
-        let wishing = wish(&*subject.parts.ledgers, subject.prefix(), name, removed, now);
+        let wishing = wish(&*subject.parts.store, subject.prefix(), name, removed, now);
         budget.within("writing the request to the state topic", wishing).await
     }
 
@@ -152,8 +152,8 @@ impl Herder {
     pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
         let budget = TimeBudget::start();
         let (parts, prefix) = self.gap_subject(name, budget).await?;
-        let ledger = budget.within("reading the state topic", parts.ledgers.read(&prefix, name)).await?;
-        Ok(view::gaps(&ledger, all))
+        let state = budget.within("reading the state topic", parts.store.read(&prefix, name)).await?;
+        Ok(view::gaps(&state, all))
     }
 
     /// Accepts a gap that will not be repaired.
@@ -163,7 +163,7 @@ impl Herder {
     pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
         let budget = TimeBudget::start();
         let (parts, prefix) = self.gap_subject(name, budget).await?;
-        let accepting = accept(&*parts.ledgers, &prefix, name, id);
+        let accepting = accept(&*parts.store, &prefix, name, id);
         budget.within("writing the gap to the state topic", accepting).await
     }
 
@@ -172,9 +172,9 @@ impl Herder {
         let Some(parts) = &self.parts.subscriptions else { return };
         let Some(declared) = SubscriptionTargets::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
-        parts.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
-            connector.subscriptions = Some(summary::subscriptions(&declared, ledger));
-            connector.gaps = Some(summary::gaps(ledger));
+        parts.store.glance(&declared.topic_prefix, &status.name, &mut |state| {
+            connector.subscriptions = Some(summary::subscriptions(&declared, state));
+            connector.gaps = Some(summary::gaps(state));
         });
     }
 
@@ -223,16 +223,16 @@ impl SubscriptionSubject<'_> {
     }
 
     async fn read(&self) -> Result<SubscriptionState, Error> {
-        self.parts.ledgers.read(self.prefix(), self.name).await
+        self.parts.store.read(self.prefix(), self.name).await
     }
 
-    fn view(&self, ledger: &SubscriptionState, all: bool) -> SubscriptionsInfo {
+    fn view(&self, state: &SubscriptionState, all: bool) -> SubscriptionsInfo {
         let WebhookSource { accounting, invoicing, manage_subscriptions, .. } = &self.source;
         let resources = accounting.iter().flat_map(|it| &it.resources).copied().map(Target::Accounting);
         let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
         let targets: BTreeSet<Target> = resources.chain(hooks).collect();
         let advertised = self.parts.advertised_url.as_ref();
-        let fitting = self.parts.ledgers.fitting(&self.source, ledger);
+        let fitting = self.parts.store.fitting(&self.source, state);
         let declaration = view::DeclaredSubscriptions {
             connector: self.name,
             manage: *manage_subscriptions,
@@ -240,7 +240,7 @@ impl SubscriptionSubject<'_> {
             targets: &targets,
             fitting: fitting.as_ref(),
         };
-        view::subscriptions(&declaration, ledger, all)
+        view::subscriptions(&declaration, state, all)
     }
 
     /// Checks that the connector manages subscriptions, and that this worker knows their receiver address.
@@ -252,7 +252,7 @@ impl SubscriptionSubject<'_> {
                 self.name
             )));
         }
-        self.parts.ledgers.address_problem(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
+        self.parts.store.address_problem(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
     }
 
     /// Checks that a task runs that would carry out the request.
@@ -291,12 +291,12 @@ async fn accept(
     connector: &str,
     id: &str,
 ) -> Result<GapInfo, Error> {
-    let mut ledger = store.newest(prefix, connector).await?;
-    let Some(gap) = ledger.gaps.get(id) else {
+    let mut state = store.newest(prefix, connector).await?;
+    let Some(gap) = state.gaps.get(id) else {
         return Err(Error::NotFound(format!("Connector {connector} has no gap {id}")));
     };
     if gap.state.is_over() {
-        return Ok(view::gap(gap, &ledger));
+        return Ok(view::gap(gap, &state));
     }
     if gap.to.is_none() {
         return Err(Error::BadRequest(format!(
@@ -306,8 +306,8 @@ async fn accept(
     }
     let change = SubscriptionChange::Accept(id.to_owned(), GapAccepted { at: Moment::now().micros() });
     store.write(prefix, connector, change.clone()).await?;
-    ledger.apply(&change);
-    ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })
+    state.apply(&change);
+    state.gaps.get(id).map(|gap| view::gap(gap, &state)).ok_or(Error::Internal { doing: "accept the gap" })
 }
 
 #[cfg(test)]

@@ -14,12 +14,12 @@ use crate::{
 const MAX_NAMED: usize = 3;
 
 /// How many of the declared targets are active, and the state of those that are not.
-pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &SubscriptionState) -> String {
+pub(super) fn subscriptions(declared: &SubscriptionTargets, state: &SubscriptionState) -> String {
     if !declared.manage {
         return format!("not managed: {} declared", declared.targets.len());
     }
-    if ledger.requests.is_removed() {
-        let left = ledger.subscriptions.values().filter(|one| one.phase.may_live()).count();
+    if state.requests.is_removed() {
+        let left = state.subscriptions.values().filter(|one| one.phase.may_live()).count();
         return if left == 0 {
             "removed by request".to_owned()
         } else {
@@ -27,14 +27,14 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Subscriptio
         };
     }
     let lacking =
-        |target: &&Target| !ledger.living(**target).any(|one| one.phase == SubscriptionPhase::Active);
+        |target: &&Target| !state.living(**target).any(|one| one.phase == SubscriptionPhase::Active);
     let lacking: BTreeSet<&Target> = declared.targets.iter().filter(lacking).collect();
     let (all, active) = (declared.targets.len(), declared.targets.len() - lacking.len());
     if lacking.is_empty() {
         return format!("{active} of {all} active");
     }
     let mut named: Vec<String> =
-        lacking.iter().take(MAX_NAMED).map(|target| matter(**target, ledger)).collect();
+        lacking.iter().take(MAX_NAMED).map(|target| matter(**target, state)).collect();
     if lacking.len() > MAX_NAMED {
         named.push(format!("{} more", lacking.len() - MAX_NAMED));
     }
@@ -42,17 +42,17 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Subscriptio
 }
 
 /// The state of a target without an active subscription.
-fn matter(target: Target, ledger: &SubscriptionState) -> String {
+fn matter(target: Target, state: &SubscriptionState) -> String {
     let best = |one: &&Subscription| (one.phase != SubscriptionPhase::Disabled, one.times.intended_at);
-    match ledger.living(target).min_by_key(best) {
+    match state.living(target).min_by_key(best) {
         Some(one) => format!("{target} {} since {}", one.phase, time(one.since)),
         None => format!("{target} missing"),
     }
 }
 
 /// How many gaps are neither repaired nor accepted.
-pub(super) fn gaps(ledger: &SubscriptionState) -> String {
-    let open = ledger.gaps.values().filter(|gap| !gap.state.is_over());
+pub(super) fn gaps(state: &SubscriptionState) -> String {
+    let open = state.gaps.values().filter(|gap| !gap.state.is_over());
     let (mut count, mut unrepairable, mut oldest) = (0, 0, i64::MAX);
     for gap in open {
         count += 1;

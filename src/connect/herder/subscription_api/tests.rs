@@ -49,12 +49,12 @@ fn address(target: Target) -> String {
     format!("https://hooks.example.com/{target}")
 }
 
-fn ledger(subscriptions: impl IntoIterator<Item = Subscription>) -> SubscriptionState {
-    let mut ledger = SubscriptionState::default();
+fn state(subscriptions: impl IntoIterator<Item = Subscription>) -> SubscriptionState {
+    let mut state = SubscriptionState::default();
     for one in subscriptions {
-        ledger.apply(&SubscriptionChange::Put(Box::new(one)));
+        state.apply(&SubscriptionChange::Put(Box::new(one)));
     }
-    ledger
+    state
 }
 
 fn gap(cause: GapCause, opened_at: i64, to: Option<i64>, state: GapState) -> Gap {
@@ -72,8 +72,8 @@ fn gap(cause: GapCause, opened_at: i64, to: Option<i64>, state: GapState) -> Gap
     }
 }
 
-fn shown(targets: &[Target], ledger: &SubscriptionState, all: bool) -> SubscriptionsInfo {
-    let fitting = ledger.subscriptions.values().filter(|one| targets.contains(&one.target));
+fn shown(targets: &[Target], state: &SubscriptionState, all: bool) -> SubscriptionsInfo {
+    let fitting = state.subscriptions.values().filter(|one| targets.contains(&one.target));
     let (fitting, targets) =
         (fitting.map(|one| one.nonce.clone()).collect(), targets.iter().copied().collect());
     let declaration = view::DeclaredSubscriptions {
@@ -83,7 +83,7 @@ fn shown(targets: &[Target], ledger: &SubscriptionState, all: bool) -> Subscript
         targets: &targets,
         fitting: Some(&fitting),
     };
-    view::subscriptions(&declaration, ledger, all)
+    view::subscriptions(&declaration, state, all)
 }
 
 fn declared(targets: &[Target]) -> SubscriptionTargets {
@@ -93,9 +93,9 @@ fn declared(targets: &[Target]) -> SubscriptionTargets {
 
 #[test]
 fn subscriptions_json_has_the_documented_members() {
-    let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]);
+    let mut state = state([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]);
     let (later, resource) = (DAY + 1_500_000, Some(AccountingResource::Customers));
-    ledger.acknowledges.insert(
+    state.acknowledges.insert(
         "id-7".into(),
         Acknowledge { webhook_id: "id-7".into(), resource, received_at: later, worker: "a:1".into() },
     );
@@ -104,14 +104,14 @@ fn subscriptions_json_has_the_documented_members() {
         webhooks: BTreeMap::from([("id-7".to_owned(), traffic)]),
         ..ReceiverReport::default()
     };
-    ledger.heard.insert("a:1".into(), heard);
+    state.heard.insert("a:1".into(), heard);
     let started = TargetStart { nonce: Nonce::new(7), since: DAY };
     let targets = BTreeMap::from([(CUSTOMERS, started)]);
-    ledger.start = Some(StreamStart { connector: "hooks".into(), at: DAY, targets });
-    ledger.requests.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
-    ledger.requests.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
+    state.start = Some(StreamStart { connector: "hooks".into(), at: DAY, targets });
+    state.requests.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
+    state.requests.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
 
-    let actual = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
+    let actual = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &state, false)).unwrap();
 
     let day = "2026-11-15T00:00:00.000Z";
     let later = "2026-11-15T00:00:01.500Z";
@@ -155,7 +155,7 @@ fn worker_without_an_address_leaves_fits_null() {
 
     let view = view::subscriptions(
         &declaration,
-        &ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]),
+        &state([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]),
         false,
     );
 
@@ -169,30 +169,30 @@ fn ended_subscription_is_shown_on_request_or_for_its_problem() {
         problem: Some("the provider says: no".into()),
         ..subscription(CUSTOMERS, 1, SubscriptionPhase::Ended)
     };
-    let ledger = ledger([
+    let state = state([
         refused,
         subscription(ACCOUNTS, 2, SubscriptionPhase::Ended),
         subscription(HOOK, 3, SubscriptionPhase::Active),
     ]);
     let nonces = |all| -> Vec<String> {
-        let view = shown(&[CUSTOMERS, ACCOUNTS, HOOK], &ledger, all);
+        let view = shown(&[CUSTOMERS, ACCOUNTS, HOOK], &state, all);
         view.subscriptions.iter().map(|one| one.nonce.to_string()).collect()
     };
 
     assert_eq!(nonces(false), ["0000000000000001", "0000000000000003"]);
     assert_eq!(nonces(true).len(), 3);
-    assert_eq!(shown(&[CUSTOMERS, ACCOUNTS, HOOK], &ledger, false).missing, [ACCOUNTS, CUSTOMERS]);
+    assert_eq!(shown(&[CUSTOMERS, ACCOUNTS, HOOK], &state, false).missing, [ACCOUNTS, CUSTOMERS]);
 }
 
 #[test]
 fn requested_removal_leaves_nothing_missing_or_fitting() {
-    let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Ending)]);
-    ledger.requests.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
+    let mut state = state([subscription(CUSTOMERS, 7, SubscriptionPhase::Ending)]);
+    state.requests.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
 
-    let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
+    let view = shown(&[CUSTOMERS, ACCOUNTS], &state, false);
 
     assert_eq!((view.missing.len(), view.subscriptions[0].subscribed.fits), (0, Some(false)));
-    let actual = summary::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &ledger);
+    let actual = summary::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &state);
     assert_eq!(actual, "removed by request: 1 left");
 }
 
@@ -202,7 +202,7 @@ fn status_counts_active_targets_and_names_the_others() {
     let disabled = subscription(ACCOUNTS, 2, SubscriptionPhase::Disabled);
     let both = declared(&[CUSTOMERS, ACCOUNTS]);
     let say = |subscriptions: &[&Subscription]| {
-        summary::subscriptions(&both, &ledger(subscriptions.iter().map(|one| (*one).clone())))
+        summary::subscriptions(&both, &state(subscriptions.iter().map(|one| (*one).clone())))
     };
 
     assert_eq!(say(&[&active, &subscription(ACCOUNTS, 3, SubscriptionPhase::Active)]), "2 of 2 active");
@@ -217,38 +217,38 @@ fn status_counts_active_targets_and_names_the_others() {
     );
     assert_eq!(say(&[]), "0 of 2 active: accounting/accounts missing, accounting/customers missing");
     let every: Vec<Target> = AccountingResource::all().map(Target::Accounting).collect();
-    assert!(summary::subscriptions(&declared(&every), &ledger([])).ends_with(", 16 more"));
+    assert!(summary::subscriptions(&declared(&every), &state([])).ends_with(", 16 more"));
     let unmanaged = SubscriptionTargets { manage: false, ..both };
-    assert_eq!(summary::subscriptions(&unmanaged, &ledger([active])), "not managed: 2 declared");
+    assert_eq!(summary::subscriptions(&unmanaged, &state([active])), "not managed: 2 declared");
 }
 
 #[test]
 fn status_counts_open_gaps() {
-    let mut ledger = SubscriptionState::default();
-    assert_eq!(summary::gaps(&ledger), "none open");
-    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Lost, DAY, None, GapState::Closed)));
-    assert_eq!(summary::gaps(&ledger), "none open");
-    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY + 1_000_000, None, GapState::Open)));
-    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY, Some(DAY), GapState::RepairedKnown)));
-    assert_eq!(summary::gaps(&ledger), "2 open, oldest 2026-11-15T00:00:00.000Z");
-    ledger.apply(&SubscriptionChange::Gap(gap(
+    let mut state = SubscriptionState::default();
+    assert_eq!(summary::gaps(&state), "none open");
+    state.apply(&SubscriptionChange::Gap(gap(GapCause::Lost, DAY, None, GapState::Closed)));
+    assert_eq!(summary::gaps(&state), "none open");
+    state.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY + 1_000_000, None, GapState::Open)));
+    state.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY, Some(DAY), GapState::RepairedKnown)));
+    assert_eq!(summary::gaps(&state), "2 open, oldest 2026-11-15T00:00:00.000Z");
+    state.apply(&SubscriptionChange::Gap(gap(
         GapCause::Spool,
         DAY + 2_000_000,
         Some(DAY),
         GapState::Unrepairable,
     )));
-    assert_eq!(summary::gaps(&ledger), "3 open, 1 of them unrepairable, oldest 2026-11-15T00:00:00.000Z");
+    assert_eq!(summary::gaps(&state), "3 open, 1 of them unrepairable, oldest 2026-11-15T00:00:00.000Z");
 }
 
 #[test]
 fn gaps_are_shown_oldest_first_and_ended_ones_on_request() {
-    let mut ledger = SubscriptionState::default();
+    let mut state = SubscriptionState::default();
     let open = gap(GapCause::Disabled, DAY + 5_000_000, Some(DAY + 9_000_000), GapState::Open);
-    ledger.apply(&SubscriptionChange::Repair(Repair::of(&open, DAY + 9_000_000, DAY + 9_000_000)));
-    ledger.apply(&SubscriptionChange::Gap(open));
-    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Spool, DAY, Some(DAY), GapState::Accepted)));
+    state.apply(&SubscriptionChange::Repair(Repair::of(&open, DAY + 9_000_000, DAY + 9_000_000)));
+    state.apply(&SubscriptionChange::Gap(open));
+    state.apply(&SubscriptionChange::Gap(gap(GapCause::Spool, DAY, Some(DAY), GapState::Accepted)));
 
-    let actual = serde_json::to_value(view::gaps(&ledger, false)).unwrap();
+    let actual = serde_json::to_value(view::gaps(&state, false)).unwrap();
 
     let expected = json!([{
         "id": "hooks/disabled/1794700805000000/accounting%2Fcustomers",
@@ -263,7 +263,7 @@ fn gaps_are_shown_oldest_first_and_ended_ones_on_request() {
         "repair": { "state": "requested", "requestedAt": "2026-11-15T00:00:09.000Z" },
     }]);
     assert_eq!(actual, expected);
-    let causes: Vec<&str> = view::gaps(&ledger, true).iter().map(|gap| gap.cause).collect();
+    let causes: Vec<&str> = view::gaps(&state, true).iter().map(|gap| gap.cause).collect();
     assert_eq!(causes, ["spool", "disabled"]);
 }
 

@@ -216,30 +216,30 @@ pub(super) struct DeclaredSubscriptions<'a> {
 /// The subscriptions; with `all` also those that have ended.
 pub(super) fn subscriptions(
     declared: &DeclaredSubscriptions<'_>,
-    ledger: &SubscriptionState,
+    state: &SubscriptionState,
     all: bool,
 ) -> SubscriptionsInfo {
-    let is_removed = ledger.requests.is_removed();
+    let is_removed = state.requests.is_removed();
     let is_declared = |target: &Target| !is_removed && declared.targets.contains(target);
     let fits = |one: &Subscription| match is_declared(&one.target) {
         false => Some(false),
         true => declared.fitting.map(|fitting| fitting.contains(&one.nonce)),
     };
     // A target without a subscription shows the problem of its last one.
-    let ended = ledger.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live());
+    let ended = state.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live());
     let mut ended: Vec<&Subscription> = ended.collect();
     ended.sort_by_key(|one| (one.since, Reverse(&one.nonce)));
     let last: BTreeMap<Target, &Nonce> = ended.into_iter().map(|one| (one.target, &one.nonce)).collect();
     let is_refusal = |one: &Subscription| {
         last.get(&one.target) == Some(&&one.nonce)
             && is_declared(&one.target)
-            && ledger.living(one.target).next().is_none()
+            && state.living(one.target).next().is_none()
     };
-    let shown = ledger.subscriptions.values().filter(|one| all || one.phase.may_live() || is_refusal(one));
+    let shown = state.subscriptions.values().filter(|one| all || one.phase.may_live() || is_refusal(one));
     let mut shown: Vec<&Subscription> = shown.collect();
     shown.sort_by_key(|one| (one.target, one.times.intended_at, &one.nonce));
     let missing = declared.targets.iter().filter(|target| is_declared(target));
-    let start = ledger.start.as_ref().map(|start| {
+    let start = state.start.as_ref().map(|start| {
         let started = |(target, it): (&Target, &model::TargetStart)| {
             (*target, StartedInfo { nonce: it.nonce.clone(), since: time(it.since) })
         };
@@ -249,18 +249,18 @@ pub(super) fn subscriptions(
         connector: declared.connector.to_owned(),
         manage: declared.manage,
         advertised_url: declared.advertised_url.clone(),
-        wish: ledger.requests.wish.as_ref().map(|wish| WishInfo::of(wish, ledger.requests.done)),
+        wish: state.requests.wish.as_ref().map(|wish| WishInfo::of(wish, state.requests.done)),
         start,
-        subscriptions: shown.into_iter().map(|one| subscription(one, ledger, fits(one))).collect(),
-        missing: missing.filter(|target| ledger.living(**target).next().is_none()).copied().collect(),
+        subscriptions: shown.into_iter().map(|one| subscription(one, state, fits(one))).collect(),
+        missing: missing.filter(|target| state.living(**target).next().is_none()).copied().collect(),
     }
 }
 
-fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<bool>) -> SubscriptionInfo {
+fn subscription(one: &Subscription, state: &SubscriptionState, fits: Option<bool>) -> SubscriptionInfo {
     let acknowledged = one
         .id
         .as_ref()
-        .and_then(|id| ledger.acknowledges.get(id))
+        .and_then(|id| state.acknowledges.get(id))
         .map(|acknowledged| acknowledged.received_at);
     SubscriptionInfo {
         target: one.target,
@@ -276,7 +276,7 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
         },
         contact: ContactInfo {
             acknowledged_at: one.times.acknowledged_at.max(acknowledged).map(time),
-            last_delivery: ledger.last_delivery(one).map(time),
+            last_delivery: state.last_delivery(one).map(time),
             checked_at: one.times.checked_at.map(time),
         },
         problem: one.problem.clone(),
@@ -289,18 +289,18 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
 }
 
 /// Gaps that are not over, oldest first; with `all` every gap.
-pub(super) fn gaps(ledger: &SubscriptionState, all: bool) -> Vec<GapInfo> {
-    let shown = ledger.gaps.values().filter(|gap| all || !gap.state.is_over());
+pub(super) fn gaps(state: &SubscriptionState, all: bool) -> Vec<GapInfo> {
+    let shown = state.gaps.values().filter(|gap| all || !gap.state.is_over());
     let mut shown: Vec<&Gap> = shown.collect();
     shown.sort_by_key(|gap| (gap.opened_at, gap.id()));
-    shown.into_iter().map(|one| gap(one, ledger)).collect()
+    shown.into_iter().map(|one| gap(one, state)).collect()
 }
 
 /// One gap.
-pub(super) fn gap(gap: &Gap, ledger: &SubscriptionState) -> GapInfo {
+pub(super) fn gap(gap: &Gap, state: &SubscriptionState) -> GapInfo {
     let id = gap.id();
     GapInfo {
-        repair: ledger.repairs.get(&id).map(RepairInfo::from),
+        repair: state.repairs.get(&id).map(RepairInfo::from),
         id,
         cause: gap.cause.name(),
         target: gap.target,

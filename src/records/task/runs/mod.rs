@@ -239,7 +239,7 @@ impl Follower {
 
     /// Requests repair runs for gaps, and updates the states of the gaps.
     async fn repair_gaps(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
-        let ledgers = self.handle.ledgers();
+        let ledgers = self.handle.all_subscriptions();
         // Paused runs wait for an operator and must not block other repairs.
         let is_busy = |run: &&Run| {
             run.kind == RunKind::Repair && runs.status(&run.id, shards).state != RunPhase::Paused

@@ -49,8 +49,8 @@ pub struct DryRunContext<'a> {
     pub worker_id: &'a str,
     /// The provider's APIs.
     pub access: &'a ApiAccess,
-    /// The ledgers.
-    pub ledgers: &'a StateTopics,
+    /// The state topics.
+    pub state_topics: &'a StateTopics,
 }
 
 /// What the reconciler would do.
@@ -94,9 +94,9 @@ pub async fn dry_run(
         return Ok(DryRun { converged: true, ..DryRun::default() });
     }
     let calls = ProviderCalls::new(context.access, connector, &desired.source)?;
-    let handle = context.ledgers.of(&desired.source.common.topic_prefix).await;
+    let handle = context.state_topics.of(&desired.source.common.topic_prefix).await;
     let handle = handle.map_err(|error| no_ledger("read the state topic", error))?;
-    let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
+    let ledger = handle.map(|handle| handle.subscriptions(connector)).unwrap_or_default();
     let answers = DryRunProvider { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
     let scratch = DryRunState::new(connector, context.worker_id, &desired, wanted, ledger.clone());

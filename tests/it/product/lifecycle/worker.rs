@@ -110,7 +110,7 @@ impl LocalWorker {
                     Arc::new(IdentityHosts::new(config.clock_skew_max)),
                     |_| true,
                 ),
-                ledgers: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
+                state_topics: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
                 store: Store {
                     ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
                     admin: Admin::Real(kafka.clone()),

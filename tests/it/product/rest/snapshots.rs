@@ -34,7 +34,7 @@ crate::tests! {
 struct SnapshotScene {
     worker: Worker,
     place: Place,
-    ledgers: StateTopics,
+    state_topics: StateTopics,
     producer: Producer,
 }
 
@@ -50,12 +50,12 @@ impl SnapshotScene {
         let place = Place::on(shared, name)?;
         let settings = settings(shared, &place);
         let own = Arc::new(config::Worker::load(None, settings).unwrap().config);
-        let ledgers = StateTopics::new(own, Admin::Real(place.kafka.clone()));
+        let state_topics = StateTopics::new(own, Admin::Real(place.kafka.clone()));
         let registry = Registry::new(&place.registry).unwrap();
         let desk = {
             let (kafka, admin) = (place.kafka.clone(), place.admin.clone());
             // Without a key no grant can be read, so payroll waits.
-            WorkerSnapshots::new(ledgers.clone(), Grants::default(), kafka, admin, registry)
+            WorkerSnapshots::new(state_topics.clone(), Grants::default(), kafka, admin, registry)
         };
         let worker = Group::new(shared.bootstrap(), name).snapshotting(desk).await;
         let mut config = connector(place.prefix.as_str());
@@ -63,7 +63,7 @@ impl SnapshotScene {
         let created = worker.ask("PUT", "/connectors/records/config", Some(config)).await;
         assert_eq!(created.status, 201, "{created:?}");
         let producer = place.producer();
-        Ok(Self { worker, place, ledgers, producer })
+        Ok(Self { worker, place, state_topics, producer })
     }
 
     async fn post(&self, body: Value) -> Answer {
@@ -238,7 +238,7 @@ async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'stat
     assert_eq!((unknown.status, unknown.message()), (404, "Connector records has no run unknown"));
 
     let mut page = ScrapePage::default();
-    scene.ledgers.measure(&mut page);
+    scene.state_topics.measure(&mut page);
     let page = page.to_string();
     for line in [
         r#"tributary_snapshot_state{connector="records",state="ended"} 1"#,

@@ -80,7 +80,7 @@ async fn scene(shared: &'static Shared, name: &str) -> (Worker, Arc<MemoryLedger
     let kept = Arc::new(MemoryLedger::default());
     let advertised_url = Some(Url::parse("https://hooks.example.com").unwrap());
     let subscribing =
-        SubscriptionParts { ledgers: Arc::clone(&kept) as Arc<dyn SubscriptionStore>, advertised_url };
+        SubscriptionParts { store: Arc::clone(&kept) as Arc<dyn SubscriptionStore>, advertised_url };
     let worker = Group::new(shared.bootstrap(), name).subscribing(subscribing).await;
     let config = json!({
         "connector.class": "WebhookSource",

@@ -130,11 +130,11 @@ impl SubscriptionScene {
     /// The ledger, followed by this process.
     pub(super) async fn ledger(&self) -> Result<FollowedLedger> {
         let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
-        let ledgers = StateTopics::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
+        let state_topics = StateTopics::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
         let (prefix, began) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now());
         loop {
-            match ledgers.of(&prefix).await {
-                Ok(Some(handle)) => return Ok(FollowedLedger { handle, _ledgers: ledgers }),
+            match state_topics.of(&prefix).await {
+                Ok(Some(handle)) => return Ok(FollowedLedger { handle, _state_topics: state_topics }),
                 _ if lost::fair(began) < LIMIT => sleep(STEP).await,
                 other => return Err(self.stage.workers[0].error(&format!("no ledger: {other:?}"))),
             }
@@ -152,13 +152,13 @@ impl SubscriptionScene {
 /// A ledger that this process follows.
 pub(super) struct FollowedLedger {
     handle: StateTopic,
-    _ledgers: StateTopics,
+    _state_topics: StateTopics,
 }
 
 impl FollowedLedger {
     /// The present ledger.
     pub(super) fn now(&self) -> SubscriptionState {
-        self.handle.ledger(CONNECTOR)
+        self.handle.subscriptions(CONNECTOR)
     }
 
     /// Writes a person's wish.
