@@ -23,7 +23,7 @@ pub struct Runs {
     /// The requests.
     pub runs: BTreeMap<RunId, Run>,
     /// The last command for each run, if there is one.
-    pub orders: BTreeMap<RunId, RunCommand>,
+    pub commands: BTreeMap<RunId, RunCommand>,
     /// Progress of each shard.
     pub progress: BTreeMap<(RunId, i32), RunProgress>,
 }
@@ -168,13 +168,13 @@ impl Runs {
     /// Whether there is nothing in the topic.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.orders.is_empty() && self.progress.is_empty()
+        self.runs.is_empty() && self.commands.is_empty() && self.progress.is_empty()
     }
 
     /// The desired state of a run.
     #[must_use]
     pub fn wanted(&self, id: &RunId) -> DesiredRunState {
-        self.orders.get(id).map(|order| order.wanted).unwrap_or_default()
+        self.commands.get(id).map(|command| command.wanted).unwrap_or_default()
     }
 
     /// The status of a run, in a state topic with `shards` partitions.
@@ -183,7 +183,7 @@ impl Runs {
         let all: Vec<&RunProgress> = self.of(id, shards).collect();
         let over = all.iter().filter(|one| one.state.is_over()).count();
         let shards = Shards { total: shards, ended: i32::try_from(over).unwrap_or(i32::MAX) };
-        let order = self.orders.get(id);
+        let command = self.commands.get(id);
         let sum = |number: fn(&RunProgress) -> u64| {
             all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)))
         };
@@ -199,7 +199,7 @@ impl Runs {
         let is_proved =
             lists.certified + lists.unoffered == lists.total && (lists.certified > 0 || lists.unoffered == 0);
         let is_over = shards.ended >= shards.total && shards.total > 0;
-        let state = state(&all, is_over.then_some(is_proved), order);
+        let state = state(&all, is_over.then_some(is_proved), command);
         let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
             for (kind, count) in all.iter().flat_map(|one| counts(one)) {
@@ -210,7 +210,7 @@ impl Runs {
         };
         RunStatus {
             state,
-            reason: reason(&all, state, order),
+            reason: reason(&all, state, command),
             started_at: all.iter().map(|one| one.times.started_at).min(),
             updated_at: all.iter().map(|one| one.times.updated_at).max(),
             shards,
@@ -253,16 +253,16 @@ impl Runs {
 }
 
 /// Whether a shard waits and was not resumed since.
-fn waits(one: &RunProgress, order: Option<&RunCommand>) -> bool {
-    let is_resumed = order.is_some_and(|order| {
-        order.wanted == DesiredRunState::Running && one.braked_at.is_none_or(|braked| braked < order.at)
+fn waits(one: &RunProgress, command: Option<&RunCommand>) -> bool {
+    let is_resumed = command.is_some_and(|command| {
+        command.wanted == DesiredRunState::Running && one.braked_at.is_none_or(|braked| braked < command.at)
     });
     one.state == ShardState::Paused && !is_resumed
 }
 
 /// `over`: once all shards are over, whether their lists are proved.
-fn state(all: &[&RunProgress], over: Option<bool>, order: Option<&RunCommand>) -> RunPhase {
-    let wanted = order.map(|order| order.wanted).unwrap_or_default();
+fn state(all: &[&RunProgress], over: Option<bool>, command: Option<&RunCommand>) -> RunPhase {
+    let wanted = command.map(|command| command.wanted).unwrap_or_default();
     if let Some(certified) = over {
         let ended = all.iter().map(|one| one.times.ended_at.unwrap_or(one.times.updated_at));
         let ended_at = ended.max().unwrap_or_default();
@@ -279,17 +279,17 @@ fn state(all: &[&RunProgress], over: Option<bool>, order: Option<&RunCommand>) -
         // All shards that have started are over; the others will do what is wanted.
         (false, true) if wanted == DesiredRunState::Paused => RunPhase::Paused,
         (false, true) => RunPhase::Running,
-        (false, false) if started.all(|one| waits(one, order)) => RunPhase::Paused,
+        (false, false) if started.all(|one| waits(one, command)) => RunPhase::Paused,
         (false, false) => RunPhase::Running,
     }
 }
 
 /// The reasons of shards, else the command that is not carried out yet.
-fn reason(all: &[&RunProgress], state: RunPhase, order: Option<&RunCommand>) -> Option<String> {
-    let wanted = order.map(|order| order.wanted).unwrap_or_default();
+fn reason(all: &[&RunProgress], state: RunPhase, command: Option<&RunCommand>) -> Option<String> {
+    let wanted = command.map(|command| command.wanted).unwrap_or_default();
     let reasons: BTreeSet<&str> = all
         .iter()
-        .filter(|one| one.state.is_over() || waits(one, order))
+        .filter(|one| one.state.is_over() || waits(one, command))
         .filter_map(|one| one.reason.as_deref())
         .collect();
     if !reasons.is_empty() {
@@ -360,7 +360,7 @@ mod tests {
     fn runs(wanted: Option<DesiredRunState>, shards: &[(i32, ShardState)]) -> Runs {
         let mut runs = Runs::default();
         runs.runs.insert(id("r"), run("r", 5));
-        runs.orders.extend(wanted.map(|wanted| (id("r"), RunCommand { wanted, at: 6 })));
+        runs.commands.extend(wanted.map(|wanted| (id("r"), RunCommand { wanted, at: 6 })));
         runs.progress.extend(shards.iter().map(|&(shard, state)| ((id("r"), shard), progress(shard, state))));
         runs
     }

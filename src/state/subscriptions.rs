@@ -37,7 +37,7 @@ pub struct SubscriptionState {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SubscriptionRequests {
     /// The last one.
-    pub wish: Option<SubscriptionCommand>,
+    pub command: Option<SubscriptionCommand>,
     /// The last one that was carried out.
     pub done: Option<SubscriptionCommandDone>,
 }
@@ -47,13 +47,13 @@ impl SubscriptionRequests {
     #[must_use]
     pub fn pending(&self) -> Option<&SubscriptionCommand> {
         let done = self.done.map(|done| done.number);
-        self.wish.as_ref().filter(|wish| done < Some(wish.number))
+        self.command.as_ref().filter(|command| done < Some(command.number))
     }
 
     /// Whether the last request is to remove.
     #[must_use]
     pub fn is_removed(&self) -> bool {
-        self.wish.as_ref().is_some_and(|wish| wish.removed)
+        self.command.as_ref().is_some_and(|command| command.removed)
     }
 }
 
@@ -79,7 +79,7 @@ pub enum SubscriptionChange {
     /// There is no stream any more.
     ForgetStart,
     /// People request to apply or remove.
-    Wish(SubscriptionCommand),
+    Command(SubscriptionCommand),
     /// A request was carried out.
     Done(SubscriptionCommandDone),
     /// People accept a gap.
@@ -99,7 +99,7 @@ impl SubscriptionChange {
             Self::Gap(gap) => gap.key(),
             Self::Repair(repair) => repair.key(),
             Self::Start(_) | Self::ForgetStart => StreamStart::key(connector),
-            Self::Wish(_) => SubscriptionCommand::key(connector),
+            Self::Command(_) => SubscriptionCommand::key(connector),
             Self::Done(_) => SubscriptionCommandDone::key(connector),
             Self::Accept(gap, _) => GapAccepted::key(connector, gap),
         }
@@ -117,7 +117,7 @@ impl SubscriptionChange {
             Self::Gap(gap) => serde_json::to_value(gap),
             Self::Repair(repair) => serde_json::to_value(repair),
             Self::Start(start) => serde_json::to_value(start),
-            Self::Wish(wish) => serde_json::to_value(wish),
+            Self::Command(command) => serde_json::to_value(command),
             Self::Done(done) => serde_json::to_value(done),
             Self::Accept(_, accepted) => serde_json::to_value(accepted),
         };
@@ -143,7 +143,7 @@ impl SubscriptionState {
             }
             SubscriptionChange::Start(start) => self.start = Some(start.clone()),
             SubscriptionChange::ForgetStart => self.start = None,
-            SubscriptionChange::Wish(wish) => self.requests.wish = Some(wish.clone()),
+            SubscriptionChange::Command(command) => self.requests.command = Some(command.clone()),
             SubscriptionChange::Done(done) => self.requests.done = Some(*done),
             SubscriptionChange::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),
         }

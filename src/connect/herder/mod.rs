@@ -75,7 +75,8 @@ pub use self::{
     },
     subscription_api::{
         ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo,
-        SubscribedInfo, SubscriptionInfo, SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
+        SubscribedInfo, SubscriptionCommandInfo, SubscriptionInfo, SubscriptionParts, SubscriptionStore,
+        SubscriptionsInfo,
     },
 };
 use self::{limits::Limits, loggers::Followed, runs::RunRequestLock, shapes::task_state};

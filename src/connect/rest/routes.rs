@@ -102,11 +102,15 @@ pub fn router(herder: Herder) -> Router {
         // 202: the connector's task does it later; the list of subscriptions shows the outcome.
         (
             "/connectors/{name}/subscriptions/apply",
-            post(async |NamePath(herder, name)| result(202, herder.wish(&name, false).await)),
+            post(async |NamePath(herder, name)| {
+                result(202, herder.request_subscription_change(&name, false).await)
+            }),
         ),
         (
             "/connectors/{name}/subscriptions/remove",
-            post(async |NamePath(herder, name)| result(202, herder.wish(&name, true).await)),
+            post(async |NamePath(herder, name)| {
+                result(202, herder.request_subscription_change(&name, true).await)
+            }),
         ),
         (
             "/connectors/{name}/gaps",
@@ -125,15 +129,15 @@ pub fn router(herder: Herder) -> Router {
         ),
         (
             "/connectors/{name}/snapshots/{run}/pause",
-            put(async |path: RunPath| order(path, DesiredRunState::Paused).await),
+            put(async |path: RunPath| command_run(path, DesiredRunState::Paused).await),
         ),
         (
             "/connectors/{name}/snapshots/{run}/resume",
-            put(async |path: RunPath| order(path, DesiredRunState::Running).await),
+            put(async |path: RunPath| command_run(path, DesiredRunState::Running).await),
         ),
         (
             "/connectors/{name}/snapshots/{run}/stop",
-            put(async |path: RunPath| order(path, DesiredRunState::Stopped).await),
+            put(async |path: RunPath| command_run(path, DesiredRunState::Stopped).await),
         ),
         ("/connectors/{name}/certificates", get(certificates)),
         (
@@ -225,8 +229,8 @@ async fn start_run(NamePath(herder, name): NamePath, body: Option<Body>) -> Answ
     result(202, herder.start_run(&name, request).await)
 }
 
-async fn order(RunPath(herder, name, run): RunPath, wanted: DesiredRunState) -> Answer {
-    result(202, herder.order_run(&name, &run, wanted).await)
+async fn command_run(RunPath(herder, name, run): RunPath, wanted: DesiredRunState) -> Answer {
+    result(202, herder.command_run(&name, &run, wanted).await)
 }
 
 async fn certificates(NamePath(herder, name): NamePath, query: Query) -> Answer {

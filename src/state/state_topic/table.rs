@@ -87,7 +87,7 @@ impl StateTable {
         let runs = self.runs.entry(connector.to_owned()).or_default();
         let taken = match (kind, shard) {
             (RunProgress::KIND, Some(shard)) => put(&mut runs.progress, (id, shard), value),
-            (RunCommand::KIND, _) => put(&mut runs.orders, id, value),
+            (RunCommand::KIND, _) => put(&mut runs.commands, id, value),
             _ => put(&mut runs.runs, id, value),
         };
         if runs.is_empty() {
@@ -127,7 +127,7 @@ impl StateTable {
             ("start", []) => read(value).map(|start| state.start = start),
             ("done", []) => read(value).map(|done| state.requests.done = done),
             ("accepted", [gap]) => read(value).map(|accepted| state.accept((*gap).to_owned(), accepted)),
-            ("wish", []) => read(value).map(|wish| state.requests.wish = wish),
+            ("wish", []) => read(value).map(|command| state.requests.command = command),
             // Records of other writers, or of a later version.
             _ => Ok(()),
         };
@@ -229,7 +229,7 @@ mod tests {
                 at: 3,
                 targets: BTreeMap::new(),
             }),
-            SubscriptionChange::Wish(SubscriptionCommand { number: 1, removed: false, at: 4 }),
+            SubscriptionChange::Command(SubscriptionCommand { number: 1, removed: false, at: 4 }),
             SubscriptionChange::Done(SubscriptionCommandDone { number: 1, at: 5 }),
             SubscriptionChange::Accept(gap.id(), GapAccepted { at: 6 }),
         ]

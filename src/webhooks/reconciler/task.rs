@@ -235,7 +235,7 @@ impl<'a> Reconciler<'a> {
 
     /// Updates the memory for the current command and the declared secrets.
     fn remember(&mut self, ledger: &SubscriptionState) {
-        let number = ledger.requests.wish.as_ref().map_or(0, |command| command.number);
+        let number = ledger.requests.command.as_ref().map_or(0, |command| command.number);
         if number != self.command {
             self.command = number;
             // A new command is tried at once: backoffs of earlier failures end.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! POST snapshots              ──▶ checked against the configuration ──▶ a run in the state topic, read by its shards
-//! GET  snapshots, snapshots/x ──▶ runs, orders and the progress of shards ──▶ view
-//! PUT  …/pause|resume|stop    ──▶ an order in the state topic
+//! GET  snapshots, snapshots/x ──▶ runs, commands and the progress of shards ──▶ view
+//! PUT  …/pause|resume|stop    ──▶ a command in the state topic
 //! GET  certificates           ──▶ the topic of certificates, read now
 //! ```
 //!
@@ -66,7 +66,7 @@ pub trait RunStore: Send + Sync {
     /// The topic cannot be read.
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error>;
 
-    /// Writes a run or an order; the next read here sees it.
+    /// Writes a run or a command; the next read here sees it.
     ///
     /// # Errors
     /// The topic did not take it.
@@ -200,14 +200,14 @@ impl Herder {
     ///
     /// # Errors
     /// As [`Herder::run`], the run is over, or the topic did not take it.
-    pub async fn order_run(&self, name: &str, id: &str, wanted: DesiredRunState) -> Result<RunInfo, Error> {
+    pub async fn command_run(&self, name: &str, id: &str, wanted: DesiredRunState) -> Result<RunInfo, Error> {
         let budget = TimeBudget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
         budget
-            .within("writing the order to the state topic", async {
+            .within("writing the command to the state topic", async {
                 let _lock = self.run_requests.lock().await;
-                subject.order(id, wanted, now).await
+                subject.command(id, wanted, now).await
             })
             .await
     }
@@ -295,7 +295,7 @@ impl RunSubject<'_> {
         }
     }
 
-    async fn order(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
+    async fn command(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
         let stored = self.newest().await?;
         let id = self.known(&stored, id)?;
         let status = stored.runs.status(&id, stored.shards);
@@ -318,9 +318,9 @@ impl RunSubject<'_> {
         }
         // A repeated resume releases lists that wait because too many records are missing.
         if before != wanted || wanted == DesiredRunState::Running {
-            let order = RunCommand { wanted, at: now };
+            let command = RunCommand { wanted, at: now };
             let value =
-                serde_json::to_value(order).map_err(|_| Error::Internal { doing: "write the order" })?;
+                serde_json::to_value(command).map_err(|_| Error::Internal { doing: "write the command" })?;
             self.store.write(self.prefix(), &RunCommand::key(self.name, &id), &value).await?;
         }
         let stored = self.store.read(self.prefix(), self.name).await?;

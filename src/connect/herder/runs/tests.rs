@@ -41,7 +41,7 @@ impl RunStore for Kept {
         self.with(|stored| match parts[0].as_str() {
             Run::KIND => drop(stored.runs.runs.insert(id, serde_json::from_value(value.clone()).unwrap())),
             RunCommand::KIND => {
-                stored.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap());
+                stored.runs.commands.insert(id, serde_json::from_value(value.clone()).unwrap());
             }
             other => panic!("{other}"),
         });
@@ -218,29 +218,29 @@ async fn run_is_paused_resumed_and_stopped_until_it_is_over() {
     subject.start(request("r"), 1).await.unwrap();
     let wanted = || kept.with(|stored| stored.runs.wanted(&RunId::new("r").unwrap()));
 
-    let paused = subject.order("r", DesiredRunState::Paused, 2).await.unwrap();
+    let paused = subject.command("r", DesiredRunState::Paused, 2).await.unwrap();
     assert_eq!(
         (wanted(), paused.reason.as_deref()),
         (DesiredRunState::Paused, Some("pause requested; not every shard has paused"))
     );
-    subject.order("r", DesiredRunState::Running, 3).await.unwrap();
+    subject.command("r", DesiredRunState::Running, 3).await.unwrap();
     assert_eq!(wanted(), DesiredRunState::Running);
-    subject.order("r", DesiredRunState::Stopped, 4).await.unwrap();
-    subject.order("r", DesiredRunState::Stopped, 5).await.unwrap();
+    subject.command("r", DesiredRunState::Stopped, 4).await.unwrap();
+    subject.command("r", DesiredRunState::Stopped, 5).await.unwrap();
     assert_eq!(
-        kept.with(|stored| stored.runs.orders.values().next().unwrap().at),
+        kept.with(|stored| stored.runs.commands.values().next().unwrap().at),
         4,
-        "the same order is not written again"
+        "the same command is not written again"
     );
-    let resumed = refusal(subject.order("r", DesiredRunState::Running, 6).await);
+    let resumed = refusal(subject.command("r", DesiredRunState::Running, 6).await);
     assert!(resumed.0 == 409 && resumed.1.contains("is being stopped"), "{resumed:?}");
     kept.with(|stored| {
         let stopped = progress("r", 0, ShardState::Stopped);
         stored.runs.progress.insert((stopped.of.run.clone(), 0), stopped);
     });
-    let over = refusal(subject.order("r", DesiredRunState::Stopped, 7).await);
+    let over = refusal(subject.command("r", DesiredRunState::Stopped, 7).await);
     assert!(over.0 == 409 && over.1.contains("is over (stopped)"), "{over:?}");
-    let unknown = refusal(subject.order("absent", DesiredRunState::Stopped, 7).await);
+    let unknown = refusal(subject.command("absent", DesiredRunState::Stopped, 7).await);
     assert_eq!(unknown, (404, "Connector records has no run absent".to_owned()));
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! GET  subscriptions, gaps ──▶ configuration (what is wanted) + state topic (what exists) ──▶ view
 //! GET  subscriptions/plan  ──▶ the provider is asked, nothing is changed ──▶ view
-//! POST apply, remove       ──▶ a wish in the state topic; the connector's task carries it out
+//! POST apply, remove       ──▶ a command in the state topic; the connector's task carries it out
 //! POST gaps/accept         ──▶ the gap in the state topic, accepted
 //! GET  status              ──▶ two sentences, if this worker has read the state topic
 //! ```
@@ -25,7 +25,7 @@ use model::{GapAccepted, Moment, Nonce, SubscriptionCommand, Target, TopicPrefix
 
 pub use self::view::{
     ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscribedInfo,
-    SubscriptionInfo, SubscriptionsInfo, WishInfo,
+    SubscriptionCommandInfo, SubscriptionInfo, SubscriptionsInfo,
 };
 use super::{Error, Herder, TimeBudget, shapes::ConnectorStatus};
 use crate::{
@@ -134,14 +134,18 @@ impl Herder {
     ///
     /// # Errors
     /// As [`Herder::subscriptions`], or no task runs that would do it.
-    pub async fn wish(&self, name: &str, removed: bool) -> Result<WishInfo, Error> {
+    pub async fn request_subscription_change(
+        &self,
+        name: &str,
+        removed: bool,
+    ) -> Result<SubscriptionCommandInfo, Error> {
         let budget = TimeBudget::start();
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
         subject.runs()?;
         let now = Moment::now().micros();
-        let wishing = wish(&*subject.parts.store, subject.prefix(), name, removed, now);
-        budget.within("writing the request to the state topic", wishing).await
+        let requesting = request_command(&*subject.parts.store, subject.prefix(), name, removed, now);
+        budget.within("writing the request to the state topic", requesting).await
     }
 
     /// A connector's gaps, oldest first; with `all` also those that are over. A `WebhookSource` has gaps of deliveries, a
@@ -268,20 +272,20 @@ impl SubscriptionSubject<'_> {
     }
 }
 
-/// Writes a wish with the next number.
-async fn wish(
+/// Writes a command with the next number.
+async fn request_command(
     store: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
     connector: &str,
     removed: bool,
     now: i64,
-) -> Result<WishInfo, Error> {
+) -> Result<SubscriptionCommandInfo, Error> {
     let before = store.newest(prefix, connector).await?.requests;
-    // A wish that was lost with its topic may have been carried out already.
-    let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
-    let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
-    store.write(prefix, connector, SubscriptionChange::Wish(wish.clone())).await?;
-    Ok(WishInfo::of(&wish, before.done))
+    // A command that was lost with its topic may have been carried out already.
+    let last = before.command.as_ref().map(|command| command.number).max(before.done.map(|done| done.number));
+    let command = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
+    store.write(prefix, connector, SubscriptionChange::Command(command.clone())).await?;
+    Ok(SubscriptionCommandInfo::of(&command, before.done))
 }
 
 /// Accepts a gap that has ended. Until then its loss is not known.

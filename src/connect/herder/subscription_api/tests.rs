@@ -108,7 +108,7 @@ fn subscriptions_json_has_the_documented_members() {
     let started = TargetStart { nonce: Nonce::new(7), since: DAY };
     let targets = BTreeMap::from([(CUSTOMERS, started)]);
     state.start = Some(StreamStart { connector: "hooks".into(), at: DAY, targets });
-    state.requests.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
+    state.requests.command = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
     state.requests.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
 
     let actual = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &state, false)).unwrap();
@@ -187,7 +187,7 @@ fn ended_subscription_is_shown_on_request_or_for_its_problem() {
 #[test]
 fn requested_removal_leaves_nothing_missing_or_fitting() {
     let mut state = state([subscription(CUSTOMERS, 7, SubscriptionPhase::Ending)]);
-    state.requests.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
+    state.requests.command = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
 
     let view = shown(&[CUSTOMERS, ACCOUNTS], &state, false);
 
@@ -326,13 +326,13 @@ impl SubscriptionStore for Kept {
 async fn wish_has_the_next_number_and_the_last_one_done() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
 
-    let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
+    let first = request_command(&kept, &prefix, "hooks", false, DAY).await.unwrap();
     kept.0.lock().requests.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
-    let second = wish(&kept, &prefix, "hooks", true, DAY).await.unwrap();
+    let second = request_command(&kept, &prefix, "hooks", true, DAY).await.unwrap();
 
     assert_eq!((first.number, first.done), (1, None));
     assert_eq!((second.number, second.removed, second.done), (2, true, Some(1)));
-    assert_eq!(kept.now().requests.wish, Some(SubscriptionCommand { number: 2, removed: true, at: DAY }));
+    assert_eq!(kept.now().requests.command, Some(SubscriptionCommand { number: 2, removed: true, at: DAY }));
 }
 
 #[tokio::test]

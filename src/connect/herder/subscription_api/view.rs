@@ -26,7 +26,7 @@ pub struct SubscriptionsInfo {
     /// `webhook.advertised.url` of this worker.
     pub advertised_url: Option<String>,
     /// The last request to apply or remove.
-    pub wish: Option<WishInfo>,
+    pub wish: Option<SubscriptionCommandInfo>,
     /// Where the stream starts.
     pub start: Option<StartInfo>,
     /// The subscriptions, by target, oldest first.
@@ -37,7 +37,7 @@ pub struct SubscriptionsInfo {
 
 /// A request to apply or remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WishInfo {
+pub struct SubscriptionCommandInfo {
     /// Number of the request, counted from 1.
     pub number: u64,
     /// Whether all are to be deleted.
@@ -48,10 +48,10 @@ pub struct WishInfo {
     pub done: Option<u64>,
 }
 
-impl WishInfo {
+impl SubscriptionCommandInfo {
     /// A request, and the last one that was carried out.
-    pub(super) fn of(wish: &SubscriptionCommand, done: Option<SubscriptionCommandDone>) -> Self {
-        let SubscriptionCommand { number, removed, at } = *wish;
+    pub(super) fn of(command: &SubscriptionCommand, done: Option<SubscriptionCommandDone>) -> Self {
+        let SubscriptionCommand { number, removed, at } = *command;
         Self { number, removed, at: time(at), done: done.map(|done| done.number) }
     }
 }
@@ -239,6 +239,7 @@ pub(super) fn subscriptions(
     let mut shown: Vec<&Subscription> = shown.collect();
     shown.sort_by_key(|one| (one.target, one.times.intended_at, &one.nonce));
     let missing = declared.targets.iter().filter(|target| is_declared(target));
+    let command = state.requests.command.as_ref();
     let start = state.start.as_ref().map(|start| {
         let started = |(target, it): (&Target, &model::TargetStart)| {
             (*target, StartedInfo { nonce: it.nonce.clone(), since: time(it.since) })
@@ -249,7 +250,7 @@ pub(super) fn subscriptions(
         connector: declared.connector.to_owned(),
         manage: declared.manage,
         advertised_url: declared.advertised_url.clone(),
-        wish: state.requests.wish.as_ref().map(|wish| WishInfo::of(wish, state.requests.done)),
+        wish: command.map(|command| SubscriptionCommandInfo::of(command, state.requests.done)),
         start,
         subscriptions: shown.into_iter().map(|one| subscription(one, state, fits(one))).collect(),
         missing: missing.filter(|target| state.living(**target).next().is_none()).copied().collect(),

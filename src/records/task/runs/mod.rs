@@ -353,7 +353,7 @@ fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
     let ordered = |run: &Run| Ordered {
         run: Arc::new(run.clone()),
         wanted: runs.wanted(&run.id),
-        at: runs.orders.get(&run.id).map_or(0, |order| order.at),
+        at: runs.commands.get(&run.id).map_or(0, |command| command.at),
         filter: changes::payroll_filter(runs, run, shards, source),
     };
     runs.open(shards).into_iter().map(ordered).collect()

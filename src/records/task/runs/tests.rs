@@ -400,16 +400,16 @@ fn interrupted_deletion_never_reopens_a_run() {
     let run = Run { connector: "records".into(), id: RunId::new("old").unwrap(), ..plain };
     let mut runs = Runs::default();
     over(&mut runs, run.clone(), true);
-    runs.orders.insert(run.id.clone(), RunCommand { wanted: DesiredRunState::Running, at: 1 });
+    runs.commands.insert(run.id.clone(), RunCommand { wanted: DesiredRunState::Running, at: 1 });
     let keys = keys_of(&run, 2);
-    assert_eq!(keys.len(), 4, "the run, its order, and the progress of both shards");
+    assert_eq!(keys.len(), 4, "the run, its command, and the progress of both shards");
 
     for key in keys {
         assert_eq!(runs.open(2), Vec::<&Run>::new(), "before {key}");
         let parts = Key::parts(key.as_str()).unwrap();
         let is_there = match parts[0].as_str() {
             Run::KIND => runs.runs.remove(&run.id).is_some(),
-            RunCommand::KIND => runs.orders.remove(&run.id).is_some(),
+            RunCommand::KIND => runs.commands.remove(&run.id).is_some(),
             RunProgress::KIND => {
                 runs.progress.remove(&(run.id.clone(), parts[1].parse::<i32>().unwrap())).is_some()
             }

@@ -50,7 +50,7 @@ fn a_wish_is_done_only_after_a_look_at_everything() {
     let id = scene.only(CUSTOMERS).id.clone();
     scene.provider.set(&id, State::Disabled);
     scene.now += SECOND;
-    scene.ledger.requests.wish =
+    scene.ledger.requests.command =
         Some(model::SubscriptionCommand { number: 1, removed: false, at: scene.now });
 
     for _ in 0..10 {

@@ -54,10 +54,10 @@ async fn subscriptions_are_removed_and_recreated_on_request(shared: &'static Sha
         move |ledger: &SubscriptionState| ledger.requests.done.is_some_and(|done| done.number == number)
     };
 
-    ledger.wish(1, true).await;
+    ledger.command(1, true).await;
     ledger.until(&scene, "removed", is_done(1)).await?;
     let removed = scene.webhooks();
-    ledger.wish(2, false).await;
+    ledger.command(2, false).await;
     let again = ledger.until(&scene, "created again", is_done(2)).await?;
 
     assert!(removed.is_empty(), "{removed:?}");

@@ -161,10 +161,10 @@ impl FollowedLedger {
         self.handle.subscriptions(CONNECTOR)
     }
 
-    /// Writes a person's wish.
-    pub(super) async fn wish(&self, number: u64, removed: bool) {
-        let wish = SubscriptionCommand { number, removed, at: Moment::now().micros() };
-        let change = SubscriptionChange::Wish(wish);
+    /// Requests to apply or remove.
+    pub(super) async fn command(&self, number: u64, removed: bool) {
+        let command = SubscriptionCommand { number, removed, at: Moment::now().micros() };
+        let change = SubscriptionChange::Command(command);
         self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
     }
 
@@ -199,7 +199,7 @@ fn short(ledger: &SubscriptionState) -> Vec<String> {
         .collect();
     lines.extend(ledger.gaps.values().map(|gap| format!("gap {} {:?} {:?}", gap.id(), gap.to, gap.state)));
     lines.extend(ledger.repairs.keys().map(|gap| format!("repair of {gap}")));
-    lines.push(format!("start {}, wish {:?}", ledger.start.is_some(), ledger.requests.wish));
+    lines.push(format!("start {}, command {:?}", ledger.start.is_some(), ledger.requests.command));
     lines
 }
 
