@@ -13,14 +13,14 @@
 //! |---|---|
 //! | `mod` | [`Plugin`], the context of a [`Task`], and the [`Tools`] that tasks share |
 //! | `failure` | why a connector or task failed, and whether a retry can help |
-//! | `resume` | where a task resumes: its stored offsets |
+//! | `start_offsets` | where a task resumes: its stored offsets |
 //! | `recorder` | measurements of a task, for the metrics of Kafka Connect |
-//! | `parts` | waits for the first of several background tasks to end |
+//! | `background_tasks` | waits for the first of several background tasks to end |
 
+mod background_tasks;
 mod failure;
-mod parts;
 pub mod recorder;
-mod resume;
+mod start_offsets;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
@@ -30,11 +30,11 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{failure::Failure, recorder::Recorder};
 pub(crate) use self::{
+    background_tasks::first_ended,
     failure::{no_access, unable},
-    parts::first_ended,
 };
+pub use self::{failure::Failure, recorder::Recorder};
 use crate::{
     avro,
     config::{self, KeyDef, Providers, Validation},
@@ -150,7 +150,7 @@ pub struct TaskReports {
     /// Notified once the task has started.
     pub startup: Arc<Notify>,
     /// Notified each time the task has paused.
-    pub rest: Arc<Notify>,
+    pub pause_reached: Arc<Notify>,
     /// Called with each topic that the task writes to.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -162,8 +162,8 @@ impl Task {
     }
 
     /// Reports that the task has paused. It is PAUSED only from here on, when nothing is in flight any more.
-    pub fn rests(&self) {
-        self.reports.rest.notify_one();
+    pub fn report_paused(&self) {
+        self.reports.pause_reached.notify_one();
     }
 
     /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Repeating it is cheap.
@@ -173,15 +173,19 @@ impl Task {
 
     /// Reports the pause and waits while the task should pause; `false` if it should end instead. `paused` is a clone of
     /// [`Task::paused`]; its value is marked as seen.
-    pub async fn resumed(&self, paused: &mut watch::Receiver<bool>) -> bool {
-        rest(&self.reports.rest, paused, &self.cancel).await
+    pub async fn wait_while_paused(&self, paused: &mut watch::Receiver<bool>) -> bool {
+        wait_while_paused(&self.reports.pause_reached, paused, &self.cancel).await
     }
 }
 
 /// Notifies and waits while `paused` is true; `false` if it is cancelled.
-async fn rest(waits: &Notify, paused: &mut watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
+async fn wait_while_paused(
+    pause_reached: &Notify,
+    paused: &mut watch::Receiver<bool>,
+    cancel: &CancellationToken,
+) -> bool {
     while *paused.borrow_and_update() {
-        waits.notify_one();
+        pause_reached.notify_one();
         tokio::select! {
             () = cancel.cancelled() => return false,
             // The sender is the supervisor, which outlives its tasks; without it no one resumes them.
@@ -287,7 +291,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn rest_lasts_until_it_is_resumed_cancelled_or_orphaned() {
+    async fn pause_lasts_until_it_is_resumed_cancelled_or_orphaned() {
         type End = fn(&mut Option<watch::Sender<bool>>, &CancellationToken);
         let ends: [(&str, End, bool); 3] = [
             ("resumed", |pause, _| pause.iter().for_each(|pause| pause.send(false).unwrap()), true),
@@ -295,12 +299,12 @@ mod tests {
             ("alone", |pause, _| drop(pause.take()), false),
         ];
         for (name, end, runs_again) in ends {
-            let (waits, cancel) = (Notify::new(), CancellationToken::new());
+            let (pause_reached, cancel) = (Notify::new(), CancellationToken::new());
             let (pause, mut paused) = watch::channel(true);
             let mut pause = Some(pause);
 
-            let (lasted, ()) = tokio::join!(rest(&waits, &mut paused, &cancel), async {
-                waits.notified().await;
+            let (lasted, ()) = tokio::join!(wait_while_paused(&pause_reached, &mut paused, &cancel), async {
+                pause_reached.notified().await;
                 end(&mut pause, &cancel);
             });
 
@@ -309,11 +313,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn task_that_is_not_paused_does_not_rest() {
-        let (waits, cancel) = (Notify::new(), CancellationToken::new());
+    async fn task_that_is_not_paused_does_not_wait() {
+        let (pause_reached, cancel) = (Notify::new(), CancellationToken::new());
         let mut paused = watch::channel(false).1;
 
-        assert!(rest(&waits, &mut paused, &cancel).await);
-        assert!(waits.notified().now_or_never().is_none(), "it has rested");
+        assert!(wait_while_paused(&pause_reached, &mut paused, &cancel).await);
+        assert!(pause_reached.notified().now_or_never().is_none(), "it has paused");
     }
 }

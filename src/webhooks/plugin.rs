@@ -68,7 +68,7 @@ impl Plugin for WebhookPlugin {
             }
             let mut works = false;
             if *paused.borrow_and_update() {
-                task.rests();
+                task.report_paused();
             } else if let Some(error) = needed.iter_mut().find_map(GrantWatch::problem) {
                 return Err(no_access(&error));
             } else {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - Taking a task's id ([`Plugin::writers`]) makes the broker refuse the frozen task, so it cannot overwrite the edit. A task whose
-//!   worker has not read the stop yet may take its id back, but then it reads the stop before it writes (`plugin::resume`).
+//!   worker has not read the stop yet may take its id back, but then it reads the stop before it writes (`plugin::start_offsets`).
 //! - The producers that hold these ids stay open until the edit: the read shows whether a transaction hangs in the offset topic,
 //!   and only the holder of its id can end it. Each is a Kafka client, so one edit at a time has such producers.
 //! - The edit is written under the config writer's id, not under a task's, so that it is in order with all changes of connectors.

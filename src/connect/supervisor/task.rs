@@ -60,7 +60,7 @@ pub(super) fn body(
                     is_wanted,
                 },
                 recorder,
-                reports: TaskReports { startup: run.startup, rest: run.rest, uses_topic },
+                reports: TaskReports { startup: run.startup, pause_reached: run.pause_reached, uses_topic },
             };
             plugin.run(task).await
         })

@@ -314,7 +314,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut paused = task.paused.clone();
     let task = Arc::new(task);
-    while task.resumed(&mut paused).await {
+    while task.wait_while_paused(&mut paused).await {
         let stop = task.cancel.child_token();
         let mut working = pin!(work(&task, &source, tasks, &stream, &fences, &stop));
         tokio::select! {

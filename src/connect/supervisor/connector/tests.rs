@@ -129,8 +129,8 @@ async fn connector_with_a_hanging_check_can_be_cancelled() {
     let cancel = CancellationToken::new();
     let (_target, target) = watch::channel(TargetState::Running);
     let (_paused, paused) = watch::channel(false);
-    let (startup, rest) = Default::default();
-    let run = BodyContext { config, target, paused, cancel: cancel.clone(), startup, rest };
+    let (startup, pause_reached) = Default::default();
+    let run = BodyContext { config, target, paused, cancel: cancel.clone(), startup, pause_reached };
     let running = tokio::spawn(owner.run(run));
     plugin.was_entered().await;
 

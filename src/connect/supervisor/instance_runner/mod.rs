@@ -60,7 +60,7 @@ pub(super) struct BodyContext {
     /// Notified once the body has started; until then the reported state stays.
     pub(super) startup: Arc<Notify>,
     /// Notified once a task's body has paused; until then it is not reported PAUSED. A connector has nothing to finish first.
-    pub(super) rest: Arc<Notify>,
+    pub(super) pause_reached: Arc<Notify>,
 }
 
 pub(super) struct InstanceRunner {

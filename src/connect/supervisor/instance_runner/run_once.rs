@@ -41,14 +41,14 @@ pub(super) async fn run_once(
     let cancel = CancellationToken::new();
     let (target, run_target) = watch::channel(desired.target);
     let (paused, run_paused) = watch::channel(is_paused(desired.target));
-    let (startup, rest) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (startup, pause_reached) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let run = BodyContext {
         config: Arc::clone(&desired.config),
         target: run_target,
         paused: run_paused,
         cancel: cancel.clone(),
         startup: Arc::clone(&startup),
-        rest: Arc::clone(&rest),
+        pause_reached: Arc::clone(&pause_reached),
     };
     let is_task = runner.id.task.is_some();
     runner.reporter.start_attempted();
@@ -93,7 +93,7 @@ pub(super) async fn run_once(
                 runner.reporter.start_succeeded();
                 runner.reporter.report(steady(desired.target), None);
             }
-            () = rest.notified(), if is_up => {
+            () = pause_reached.notified(), if is_up => {
                 if desired.target == TargetState::Paused {
                     runner.reporter.report(RunState::Paused, None);
                 }

@@ -33,7 +33,7 @@ struct ObservedRun {
     end: oneshot::Sender<Ending>,
     /// Set if the test reports the start instead of the body.
     startup: Option<Arc<Notify>>,
-    rest: Arc<Notify>,
+    pause_reached: Arc<Notify>,
 }
 
 /// A runner whose body does what the test says.
@@ -83,7 +83,8 @@ impl Stage {
                 } else {
                     Some(run.startup)
                 };
-                observed.send(ObservedRun { config, paused, cancel, end, startup, rest: run.rest }).ok();
+                let pause_reached = run.pause_reached;
+                observed.send(ObservedRun { config, paused, cancel, end, startup, pause_reached }).ok();
                 let ending = tokio::select! {
                     ending = ending => ending.unwrap(),
                     () = run.cancel.cancelled(), if obeys => Ending::Returns(Ok(())),
@@ -264,12 +265,12 @@ async fn task_is_paused_only_after_its_body_has_paused() {
     stage.change(|desired| desired.target = TargetState::Running);
     timeout(LIMIT, run.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
     // Too late: it runs again by then, so the next report is RUNNING.
-    run.rest.notify_one();
+    run.pause_reached.notify_one();
     stage.reports(RunState::Running).await;
 
     stage.change(|desired| desired.target = TargetState::Paused);
     timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
-    run.rest.notify_one();
+    run.pause_reached.notify_one();
     stage.reports(RunState::Paused).await;
 }
 
@@ -281,7 +282,7 @@ async fn pause_and_resume_do_not_restart_the_body() {
 
     stage.change(|desired| desired.target = TargetState::Paused);
     assert!(*timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
-    run.rest.notify_one();
+    run.pause_reached.notify_one();
     stage.reports(RunState::Paused).await;
     stage.change(|desired| desired.target = TargetState::Running);
     stage.reports(RunState::Running).await;
@@ -333,7 +334,7 @@ async fn restart_of_failed_instances_ignores_later_failures() {
     let run = stage.next_run().await;
 
     stage.change(|desired| (desired.restarts.if_failed, desired.target) = (3, TargetState::Paused));
-    run.rest.notify_one();
+    run.pause_reached.notify_one();
     stage.reports(RunState::Paused).await;
     run.end.send(permanent()).ok().unwrap();
     stage.reports(RunState::Failed).await;

@@ -175,7 +175,7 @@ impl Counter {
         let mut written_since = 0;
         loop {
             if *paused.borrow_and_update() {
-                if !task.resumed(&mut paused).await {
+                if !task.wait_while_paused(&mut paused).await {
                     return Ok(());
                 }
                 (since, written_since) = (Instant::now(), 0);

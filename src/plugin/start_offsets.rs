@@ -138,7 +138,7 @@ mod tests {
             recorder: Default::default(),
             reports: TaskReports {
                 startup: Arc::default(),
-                rest: Arc::default(),
+                pause_reached: Arc::default(),
                 uses_topic: Arc::new(|_| {}),
             },
         }
