@@ -183,9 +183,8 @@ mod tests {
         });
         let (reporter, ..) = status_reporter::tests::reporter(None);
         let reporter = Arc::new(reporter);
-        let may_act = Arc::new(|| true);
-        let runner =
-            InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, Settings::default());
+        let lease = Arc::new(|| true);
+        let runner = InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), lease, Settings::default());
         instances.start(id.clone(), PlannedInstance { partition: 0, claim: 5, desired }, runner, reporter);
     }
 

@@ -26,23 +26,23 @@ const WANTED_CHECK_LIMIT: Duration = Duration::from_secs(30);
 /// How long a reported topic may take to be read back before it is reported again.
 const TOPIC_RESEND_AFTER: Duration = Duration::from_secs(5);
 
-/// The body of a task. `may_act` says whether this worker certainly holds the partition under this claim.
+/// The body of a task. `lease` says whether this worker certainly holds the partition under this claim.
 pub(super) fn body(
     id: &InstanceId,
     generation: i64,
     parts: &SupervisorParts,
     recorder: &Recorder,
-    may_act: &kafka::Lease,
+    lease: &kafka::Lease,
 ) -> InstanceBody {
     let (connector, number) = (Arc::clone(&id.connector), id.task.unwrap_or_default());
     let (plugins, tools, recorder) = (parts.plugins.clone(), parts.tools.clone(), recorder.clone());
     let uses_topic = uses_topic(id, &parts.statuses, &parts.state.statuses);
-    let may_act = Arc::clone(may_act);
+    let lease = Arc::clone(lease);
     let is_wanted = wanted_check(id, &parts.config_writer, &parts.state.configs);
     Arc::new(move |run: BodyContext| {
         let (plugins, tools, recorder) = (plugins.clone(), tools.clone(), recorder.clone());
         let (connector, uses_topic) = (Arc::clone(&connector), Arc::clone(&uses_topic));
-        let (may_act, is_wanted) = (Arc::clone(&may_act), Arc::clone(&is_wanted));
+        let (lease, is_wanted) = (Arc::clone(&lease), Arc::clone(&is_wanted));
         Box::pin(async move {
             let plugin = class(&plugins, &run.config)?;
             let cancelled = run.cancel.clone();
@@ -56,7 +56,7 @@ pub(super) fn body(
                 tools,
                 permission: TaskPermission {
                     // A cancelled instance that has not ended yet must not start anything.
-                    lease: Arc::new(move || !cancelled.is_cancelled() && may_act()),
+                    lease: Arc::new(move || !cancelled.is_cancelled() && lease()),
                     is_wanted,
                 },
                 recorder,

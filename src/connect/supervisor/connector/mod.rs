@@ -49,13 +49,13 @@ impl TaskConfigLocks {
     }
 }
 
-/// The body of a connector. `may_act` says whether this worker certainly holds the partition.
+/// The body of a connector. `lease` says whether this worker certainly holds the partition.
 pub(super) fn body(
     id: &InstanceId,
     plugins: &Plugins,
     config_writer: &ConfigWriter,
     configs: &Table<Configs>,
-    may_act: &kafka::Lease,
+    lease: &kafka::Lease,
     lock: Arc<Semaphore>,
 ) -> InstanceBody {
     let owner = TaskConfigWriter {
@@ -63,7 +63,7 @@ pub(super) fn body(
         plugins: plugins.clone(),
         config_writer: config_writer.clone(),
         configs: configs.clone(),
-        may_act: Arc::clone(may_act),
+        lease: Arc::clone(lease),
         lock,
         limit: DIVIDE_LIMIT,
     };
@@ -76,7 +76,7 @@ struct TaskConfigWriter {
     plugins: Plugins,
     config_writer: ConfigWriter,
     configs: Table<Configs>,
-    may_act: kafka::Lease,
+    lease: kafka::Lease,
     /// Held while a thread derives the task configurations of this connector.
     lock: Arc<Semaphore>,
     /// How long that may take.
@@ -167,7 +167,7 @@ impl TaskConfigWriter {
 
     async fn write(&self, config: &Properties, tasks: &[Properties]) -> Result<(), Failure> {
         let decide = |configs: &Configs| -> Result<((), Vec<Write>), Infallible> {
-            let due = (self.may_act)() && differs(configs, &self.name, config, tasks);
+            let due = (self.lease)() && differs(configs, &self.name, config, tasks);
             Ok(((), if due { configs::tasks(&self.name, tasks) } else { Vec::new() }))
         };
         let action = "write the task configurations";

@@ -98,7 +98,7 @@ async fn scene(limit: Duration) -> Scene {
         plugins: Plugins::new([Arc::clone(&plugin) as Arc<dyn Plugin>]),
         config_writer: ConfigWriter::new(&kafka, configs.clone(), Vec::new()),
         configs,
-        may_act: Arc::new(|| true),
+        lease: Arc::new(|| true),
         lock: TaskConfigLocks::default().of(&"c".into()),
         limit,
     };

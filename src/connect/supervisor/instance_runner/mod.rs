@@ -68,7 +68,7 @@ pub(super) struct InstanceRunner {
     body: InstanceBody,
     reporter: Arc<StatusReporter>,
     /// Whether this worker certainly holds the partition.
-    may_act: kafka::Lease,
+    lease: kafka::Lease,
     settings: Settings,
     served: RestartRevisions,
     backoff: Backoff,
@@ -82,14 +82,14 @@ impl InstanceRunner {
         id: InstanceId,
         body: InstanceBody,
         reporter: Arc<StatusReporter>,
-        may_act: kafka::Lease,
+        lease: kafka::Lease,
         settings: Settings,
     ) -> Self {
         // Instances that fail at the same moment must not restart at the same moment.
         let seed = u64::from(kafka::murmur2(id.to_string().as_bytes())) << 16 ^ reporter.generation() as u64;
         let backoff = Backoff::new(settings.restarting.policy, seed);
         let (served, failures, panics) = (RestartRevisions::default(), 0, VecDeque::new());
-        Self { id, body, reporter, may_act, settings, served, backoff, failures, panics }
+        Self { id, body, reporter, lease, settings, served, backoff, failures, panics }
     }
 
     /// Follows the instructions until one says to end.
@@ -153,9 +153,9 @@ impl InstanceRunner {
         self.failures = self.failures.saturating_add(1);
         let wait = self.wait_after(failure, panicked);
         // Without the lease even a permanent failure is uncertain; the supervisor ends the instance soon.
-        let may_act = (self.may_act)();
-        let wait = if may_act { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.first)) };
-        self.report_failure(failure, wait, may_act);
+        let has_lease = (self.lease)();
+        let wait = if has_lease { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.first)) };
+        self.report_failure(failure, wait, has_lease);
         let until = wait.map(|wait| Instant::now() + wait);
         loop {
             let pause = async {
@@ -197,7 +197,7 @@ impl InstanceRunner {
         if self.panics.len() > panics as usize { None } else { self.backoff.next_wait(Retry::Later) }
     }
 
-    fn report_failure(&self, failure: &Failure, wait: Option<Duration>, may_act: bool) {
+    fn report_failure(&self, failure: &Failure, wait: Option<Duration>, has_lease: bool) {
         let (connector, task) = (&*self.id.connector, self.id.task);
         let (kind, source) = (failure.kind, failure.source.as_ref().map(tracing::field::display));
         let Some(wait) = wait else {
@@ -205,7 +205,7 @@ impl InstanceRunner {
             return self.reporter.report(RunState::Failed, Some(trace::of(failure, failure.next())));
         };
         let failures = self.failures;
-        if !may_act {
+        if !has_lease {
             tracing::info!(connector, task, kind, error = %failure, source, "instance failed after its lease expired");
             return;
         }

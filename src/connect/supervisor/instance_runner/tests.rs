@@ -42,7 +42,7 @@ struct Stage {
     reported: mpsc::UnboundedReceiver<Status>,
     instructions: watch::Sender<Instruction>,
     handle: SupervisorHandle,
-    lease: Arc<AtomicBool>,
+    has_lease: Arc<AtomicBool>,
     runner_task: JoinHandle<()>,
 }
 
@@ -96,16 +96,16 @@ impl Stage {
             })
         });
         let (reporter, handle, reported) = status_reporter::tests::reporter(None);
-        let lease = Arc::new(AtomicBool::new(true));
-        let may_act: kafka::Lease = {
-            let lease = Arc::clone(&lease);
-            Arc::new(move || lease.load(Ordering::Acquire))
+        let has_lease = Arc::new(AtomicBool::new(true));
+        let lease: kafka::Lease = {
+            let has_lease = Arc::clone(&has_lease);
+            Arc::new(move || has_lease.load(Ordering::Acquire))
         };
         let id = InstanceId { connector: "c".into(), task: Some(0) };
-        let runner = InstanceRunner::new(id, body, Arc::new(reporter), may_act, settings);
+        let runner = InstanceRunner::new(id, body, Arc::new(reporter), lease, settings);
         let (instructions, receiver) = watch::channel(Instruction::Run(desired));
         let runner_task = tokio::spawn(runner.run(receiver));
-        Self { runs, reported, instructions, handle, lease, runner_task }
+        Self { runs, reported, instructions, handle, has_lease, runner_task }
     }
 
     async fn next_run(&mut self) -> ObservedRun {
@@ -380,10 +380,10 @@ async fn failure_without_the_lease_is_not_reported_and_retried() {
     stage.reports(RunState::Running).await;
     let run = stage.next_run().await;
 
-    stage.lease.store(false, Ordering::Release);
+    stage.has_lease.store(false, Ordering::Release);
     run.end.send(permanent()).ok().unwrap();
     let next = stage.next_run().await;
-    stage.lease.store(true, Ordering::Release);
+    stage.has_lease.store(true, Ordering::Release);
     next.end.send(permanent()).ok().unwrap();
 
     stage.reports(RunState::Running).await;

@@ -229,23 +229,23 @@ impl ReconcileLoop {
         let SupervisorParts { plugins, state, config_writer, statuses, membership, tools, settings, .. } =
             &self.parts;
         let (partition, claim) = (wanted.partition, wanted.claim);
-        let may_act: Lease = {
+        let lease: Lease = {
             let membership = membership.clone();
             Arc::new(move || holds(&membership, partition, claim))
         };
         let body = match id.task {
             None => {
                 let lock = self.task_config_locks.of(&id.connector);
-                connector::body(&id, plugins, config_writer, &state.configs, &may_act, lock)
+                connector::body(&id, plugins, config_writer, &state.configs, &lease, lock)
             }
-            Some(_) => task::body(&id, claim, &self.parts, &self.handle.recorder_for(&id), &may_act),
+            Some(_) => task::body(&id, claim, &self.parts, &self.handle.recorder_for(&id), &lease),
         };
         let sink = Arc::new(StatusTopic { writer: statuses.clone(), statuses: state.statuses.clone() });
         let worker_id = Arc::clone(&tools.worker_id);
         let reporter = StatusReporter::new(id.clone(), claim, worker_id, sink, self.handle.clone());
         let reporter = Arc::new(reporter);
         tracing::info!(connector = &*id.connector, task = id.task, partition, generation = claim, "starting");
-        let runner = InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
+        let runner = InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), lease, *settings);
         self.instances.start(id, wanted, runner, reporter);
     }
 
