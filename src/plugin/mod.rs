@@ -225,14 +225,14 @@ pub struct Tools {
     /// Tables of the topics that hold subscriptions, gaps and runs.
     pub state_topics: StateTopics,
     /// Clients for tasks that write records.
-    pub store: Store,
+    pub record_writing: RecordWriting,
     /// This worker's id: `host:port`.
     pub worker_id: Arc<str>,
 }
 
 /// Shared clients for tasks that write records: schema ids, topic creation, signatures of dead letters.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct RecordWriting {
     /// Schema ids.
     pub ids: avro::Ids,
     /// Topics.

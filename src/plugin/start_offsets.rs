@@ -97,7 +97,7 @@ mod tests {
     use crate::{
         avro::{Ids, Registry},
         logins::{Grants, IdentityHosts, access::ApiAccess},
-        plugin::{Store, TaskPermission, TaskReports, Tools, WantedCheck, samples},
+        plugin::{RecordWriting, TaskPermission, TaskReports, Tools, WantedCheck, samples},
         publish::LetterSigner,
         state::{Table, state_topic::StateTopics},
     };
@@ -125,7 +125,7 @@ mod tests {
                     |_| true,
                 ),
                 state_topics: StateTopics::new(Arc::clone(&worker), admin.clone()),
-                store: Store {
+                record_writing: RecordWriting {
                     ids: Ids::open(Registry::new(&worker.registry).unwrap(), state_dir).await,
                     admin,
                     signer: LetterSigner::default(),

@@ -57,7 +57,7 @@ use crate::{
         supervisor,
     },
     logins::{GrantFiles, Grants},
-    plugin::{Plugins, ReceiverFaults, Store, first_ended},
+    plugin::{Plugins, ReceiverFaults, RecordWriting, first_ended},
     publish::LetterSigner,
     state::{StateTables, configs::Cluster, writer::StatusWriter},
     telemetry::Filters,
@@ -169,7 +169,7 @@ pub struct Service {
     certificates: Option<Certificates>,
     health: Arc<Health>,
     ingest: Option<Ingest>,
-    store: Store,
+    record_writing: RecordWriting,
     /// Why this worker cannot receive for a connector, by connector name.
     faults: watch::Receiver<ReceiverFaults>,
     cancel: CancellationToken,
@@ -224,8 +224,8 @@ impl Service {
         let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
         let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
-        let store = Store { ids, admin: process.admin(&worker), signer };
-        let mut ingest = Ingest::start(&worker, &worker_id, store.clone()).await?;
+        let record_writing = RecordWriting { ids, admin: process.admin(&worker), signer };
+        let mut ingest = Ingest::start(&worker, &worker_id, record_writing.clone()).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {
             listen::receive(&worker, ingest).await?;
@@ -239,7 +239,7 @@ impl Service {
             certificates,
             health,
             ingest,
-            store,
+            record_writing,
             faults,
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),

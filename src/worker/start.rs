@@ -19,7 +19,7 @@ use crate::{
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
     logins::{GrantParts, Grants, IdentityHosts, access::ApiAccess},
-    plugin::{Store, Tools},
+    plugin::{RecordWriting, Tools},
     state::{StateTables, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
     webhooks::ingest::ConfigFeed,
     worker::{health::Phase, scrape::Scrape, snapshots},
@@ -65,7 +65,7 @@ impl Service {
 
     async fn try_start(&self, process: &Process, feed: Option<&ConfigFeed>) -> Result<Running, Error> {
         let worker = &self.worker;
-        let Store { ids, admin, .. } = &self.store;
+        let RecordWriting { ids, admin, .. } = &self.record_writing;
         let (state, partitions) = self.open(admin, process).await?;
         // Before anything else can fail: receiving needs nothing more.
         if let Some(feed) = feed {
@@ -124,7 +124,7 @@ impl Service {
                 faults: self.faults.clone(),
                 access: access.clone(),
                 state_topics: state_topics.clone(),
-                store: self.store.clone(),
+                record_writing: self.record_writing.clone(),
                 worker_id: Arc::clone(&self.worker_id),
             },
             settings: Settings::default(),

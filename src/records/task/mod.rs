@@ -406,7 +406,7 @@ async fn begin(
     orders: watch::Receiver<Orders>,
 ) -> Result<Option<(Arc<Shared>, Vec<Shard>, StateTopic)>, Failure> {
     let tools = &task.tools;
-    let store = &tools.store;
+    let writing = &tools.record_writing;
     // A connector that also reads accounting starts without the payroll login; only the payroll list waits for it.
     let area = if source.is_payroll_only() { Area::Payroll } else { Area::Accounting };
     let mut login = tools.access.grants().watch(&source.provider, area, &task.connector);
@@ -418,7 +418,7 @@ async fn begin(
     }
     let connector = Connector::RecordSource(Box::new(source.clone()));
     let layout = Layout { create: tools.worker.topic_creation, ..Layout::of(&connector) };
-    let opened = publish::open(&layout, &store.admin, &store.ids).await.map_err(unopened)?;
+    let opened = publish::open(&layout, &writing.admin, &writing.ids).await.map_err(unopened)?;
     let partitions = opened.preparer.partitions();
     if partitions > MAX_SHARDS {
         let message = format!(
@@ -463,7 +463,7 @@ async fn begin(
                 &source.common.name,
                 task.number,
                 source.common.errors.logged,
-                &store.signer,
+                &writing.signer,
             ),
             preparer: opened.preparer,
         },
@@ -481,7 +481,7 @@ async fn begin(
             task.recorder.clone(),
         ),
         events: TaskEvents {
-            decoder: avro::Decoder::new(store.ids.registry().clone()),
+            decoder: avro::Decoder::new(writing.ids.registry().clone()),
             in_hand: InHand::of(&own),
         },
         fences: TaskFences { all: fences.clone(), published: OnceCell::new() },

@@ -146,7 +146,7 @@ impl Shared {
         let topics: BTreeMap<Arc<str>, Topic> =
             all.map(|topic| (Arc::from(&*self.output.preparer.topic_name(topic)), topic)).collect();
         let names: Vec<&str> = topics.keys().map(|name| &**name).collect();
-        let there = self.task.tools.store.admin.partition_counts(&names).await.map_err(failed)?;
+        let there = self.task.tools.record_writing.admin.partition_counts(&names).await.map_err(failed)?;
         let shards = |topic: &Arc<str>| {
             self.shards.iter().map(|shard| (Arc::clone(topic), *shard)).collect::<Vec<_>>()
         };

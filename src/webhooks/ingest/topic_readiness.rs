@@ -29,7 +29,7 @@ use kafka::Admin;
 use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
 use crate::{
-    plugin::Store,
+    plugin::RecordWriting,
     publish::{self, Layout, Opened, Preparer},
     spool::Spool,
     webhooks::{
@@ -68,7 +68,7 @@ pub(super) enum TopicOwner {
 pub(super) struct TopicReadiness(Arc<ReadinessInner>);
 
 struct ReadinessInner {
-    store: Store,
+    store: RecordWriting,
     spool: Spool,
     /// Whether missing topics of connectors that are gone are created.
     create: bool,
@@ -94,7 +94,7 @@ struct ReadinessSlot {
 }
 
 impl TopicReadiness {
-    pub(super) fn new(store: Store, spool: Spool, create: bool) -> Self {
+    pub(super) fn new(store: RecordWriting, spool: Spool, create: bool) -> Self {
         let (state, changed) = (RwLock::default(), watch::Sender::new(0));
         Self(Arc::new(ReadinessInner { store, spool, create, state, changed }))
     }
@@ -268,7 +268,7 @@ impl TopicOpening {
     }
 
     async fn open(&self, inner: &ReadinessInner) -> Result<Opened, publish::Error> {
-        let Store { admin, ids, .. } = &inner.store;
+        let RecordWriting { admin, ids, .. } = &inner.store;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled(&inner.spool).await);
         if self.owner == TopicOwner::Former {
@@ -339,7 +339,7 @@ mod tests {
             let ids = avro::Ids::open(registry, state.path()).await;
             let spool = Spool::open(SpoolOptions::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
             let admin = Admin::Embedded(Arc::clone(&cluster));
-            let store = Store { admin, ids, signer: LetterSigner::default() };
+            let store = RecordWriting { admin, ids, signer: LetterSigner::default() };
             let readiness = TopicReadiness::new(store, spool.clone(), true);
             Self { readiness, cluster, spool, _registry: server, _state: state }
         }

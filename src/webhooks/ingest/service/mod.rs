@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     avro, config,
-    plugin::{ReceiverFaults, Store},
+    plugin::{ReceiverFaults, RecordWriting},
     spool::{self, OpenedSpool, Spool, UnusedDatabase},
     state::{Table, configs::Configs},
     webhooks::{
@@ -118,7 +118,7 @@ impl Ingest {
     pub(crate) async fn start(
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        store: Store,
+        store: RecordWriting,
     ) -> Result<Option<Self>, Error> {
         let options = spool::SpoolOptions::new(worker.state_dir.join(SPOOL), INITIAL_SPOOL_LIMIT);
         Self::start_on(options, worker, worker_id, store).await
@@ -129,7 +129,7 @@ impl Ingest {
         options: spool::SpoolOptions,
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        store: Store,
+        store: RecordWriting,
     ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
         let directory = options.directory.clone();

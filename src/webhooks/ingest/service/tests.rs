@@ -27,9 +27,9 @@ async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
     timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), store(worker).await)).await.unwrap()
 }
 
-async fn store(worker: &config::Worker) -> Store {
+async fn store(worker: &config::Worker) -> RecordWriting {
     let admin = Admin::Real(worker.kafka.clone());
-    Store { admin, ids: ids(worker).await, signer: LetterSigner::default() }
+    RecordWriting { admin, ids: ids(worker).await, signer: LetterSigner::default() }
 }
 
 async fn ids(worker: &config::Worker) -> avro::Ids {

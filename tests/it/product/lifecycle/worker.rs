@@ -21,7 +21,7 @@ use tributary::{
         supervisor::{self, RunningInstance, Settings, Supervisor, SupervisorHandle, SupervisorParts},
     },
     logins::{Grants, IdentityHosts, access::ApiAccess},
-    plugin::{Plugins, Store, Tools},
+    plugin::{Plugins, RecordWriting, Tools},
     publish::LetterSigner,
     state::{StateTables, state_topic::StateTopics, statuses::RunState, topics, writer::StatusWriter},
 };
@@ -111,7 +111,7 @@ impl LocalWorker {
                     |_| true,
                 ),
                 state_topics: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
-                store: Store {
+                record_writing: RecordWriting {
                     ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
                     admin: Admin::Real(kafka.clone()),
                     signer: LetterSigner::default(),
