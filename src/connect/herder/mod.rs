@@ -379,14 +379,14 @@ impl Herder {
     }
 }
 
-/// Whether a status is older than a restart that its instance has not served yet: the owner may read the restart after the
+/// Whether a status is older than a restart that its instance has not handled yet: the owner may read the restart after the
 /// caller who requested it.
 fn precedes(status: &StatusRecord, restart: &Restart, task: Option<u32>) -> bool {
     let is_chosen = !restart.only_failed || status.state == RunState::Failed;
     status.state != RunState::Unassigned
         && is_chosen
         && restart.concerns(task)
-        && status.served.is_some_and(|served| served < restart.revision)
+        && status.handled_restart.is_some_and(|handled| handled < restart.revision)
 }
 
 /// The key that names a connector's class.
@@ -404,7 +404,7 @@ mod tests {
         let failed_only = Restart { only_failed: true, ..restart.clone() };
         let one_task = Restart { task: Some(1), include_tasks: false, ..restart.clone() };
         let alone = Restart { include_tasks: false, ..restart.clone() };
-        for (state, served, restart, task, is_old) in [
+        for (state, handled_restart, restart, task, is_old) in [
             (RunState::Running, Some(-1), &restart, None, true),
             (RunState::Running, Some(6), &restart, Some(0), true),
             (RunState::Running, Some(7), &restart, Some(0), false),
@@ -414,12 +414,13 @@ mod tests {
             (RunState::Running, Some(6), &one_task, Some(0), false),
             (RunState::Running, Some(6), &failed_only, Some(0), false),
             (RunState::Failed, Some(6), &failed_only, Some(0), true),
-            // No worker would serve it.
+            // No worker would act on it.
             (RunState::Unassigned, Some(6), &restart, None, false),
-            // Another program does not say what it has served.
+            // Another program does not say what it has handled.
             (RunState::Running, None, &restart, None, false),
         ] {
-            let status = StatusRecord { state, trace: None, worker_id: "w:1".into(), generation: 3, served };
+            let status =
+                StatusRecord { state, trace: None, worker_id: "w:1".into(), generation: 3, handled_restart };
 
             assert_eq!(precedes(&status, restart, task), is_old, "{status:?} {restart:?} {task:?}");
         }

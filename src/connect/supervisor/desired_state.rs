@@ -82,11 +82,16 @@ impl StopRequest {
 impl DesiredState {
     /// What an instruction means for an instance in this state that has handled these restarts, and has failed or not. The state
     /// becomes the new one.
-    pub(super) fn follow(&mut self, next: Instruction, served: RestartRevisions, failed: bool) -> Transition {
+    pub(super) fn follow(
+        &mut self,
+        next: Instruction,
+        handled: RestartRevisions,
+        failed: bool,
+    ) -> Transition {
         match next {
             Instruction::End(end) => Transition::Stop(end),
             Instruction::Run(next) => {
-                let transition = self.transition(&next, served, failed);
+                let transition = self.transition(&next, handled, failed);
                 *self = next;
                 transition
             }
@@ -94,14 +99,14 @@ impl DesiredState {
     }
 
     /// [`Self::follow`] for a desired state, without taking it.
-    pub(super) fn transition(&self, next: &Self, served: RestartRevisions, failed: bool) -> Transition {
+    pub(super) fn transition(&self, next: &Self, handled: RestartRevisions, failed: bool) -> Transition {
         let edited = self.config != next.config;
-        let asked = next.restarts.always > served.always;
+        let asked = next.restarts.always > handled.always;
         // A failed instance retries when its record is written again, even unchanged: `connector-N` for a connector, a new `commit-N`
         // for a task. It also retries when its connector is stopped: a stopped connector has nothing that could have failed.
         let retried = failed
             && (next.revision != self.revision
-                || next.restarts.if_failed > served.if_failed
+                || next.restarts.if_failed > handled.if_failed
                 || (next.target == TargetState::Stopped && self.target != TargetState::Stopped));
         if edited || asked || retried { Transition::Restart } else { Transition::Continue }
     }
@@ -137,11 +142,11 @@ mod tests {
             ("a pause", DesiredState { target: TargetState::Paused, ..desired() }, false, false),
             ("a stop", DesiredState { target: TargetState::Stopped, ..desired() }, false, true),
         ];
-        let served = restarts(3, 3);
+        let handled = restarts(3, 3);
 
         for (what, next, healthy, failed) in table {
             let is_restart =
-                |has_failed| desired().transition(&next, served, has_failed) == Transition::Restart;
+                |has_failed| desired().transition(&next, handled, has_failed) == Transition::Restart;
 
             assert_eq!((is_restart(false), is_restart(true)), (healthy, failed), "{what}");
         }

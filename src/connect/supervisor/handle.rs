@@ -218,7 +218,13 @@ mod tests {
     }
 
     fn status(generation: i64) -> Status {
-        Status { state: RunState::Running, trace: None, worker_id: "w:1".into(), generation, served: None }
+        Status {
+            state: RunState::Running,
+            trace: None,
+            worker_id: "w:1".into(),
+            generation,
+            handled_restart: None,
+        }
     }
 
     #[test]

@@ -51,8 +51,8 @@ pub(super) struct StatusReporter {
     first_resend_after: Duration,
     /// `None` before the first report and after [`StatusReporter::close`].
     reported: Mutex<Option<ReportedStatus>>,
-    /// Revision of the last restart that the instance has seen.
-    served: AtomicI64,
+    /// Revision of the last restart request that the instance has handled.
+    handled_restart: AtomicI64,
 }
 
 /// The last reported status.
@@ -94,13 +94,23 @@ impl StatusReporter {
         handle: SupervisorHandle,
     ) -> Self {
         let (resend_after, first_resend_after) = (Duration::from_secs(5), Duration::from_millis(500));
-        let (reported, served) = (Mutex::default(), AtomicI64::new(-1));
-        Self { id, generation, worker_id, sink, handle, resend_after, first_resend_after, reported, served }
+        let (reported, handled_restart) = (Mutex::default(), AtomicI64::new(-1));
+        Self {
+            id,
+            generation,
+            worker_id,
+            sink,
+            handle,
+            resend_after,
+            first_resend_after,
+            reported,
+            handled_restart,
+        }
     }
 
-    /// The instance has seen restarts up to this one; later reports say so.
-    pub(super) fn set_served(&self, restarts: RestartRevisions) {
-        self.served.store(restarts.last(), Ordering::Relaxed);
+    /// The instance has handled restart requests up to these; later reports say so.
+    pub(super) fn set_handled_restarts(&self, restarts: RestartRevisions) {
+        self.handled_restart.store(restarts.last(), Ordering::Relaxed);
     }
 
     pub(super) fn generation(&self) -> i64 {
@@ -114,7 +124,7 @@ impl StatusReporter {
             trace,
             worker_id: self.worker_id.to_string(),
             generation: self.generation,
-            served: Some(self.served.load(Ordering::Relaxed)),
+            handled_restart: Some(self.handled_restart.load(Ordering::Relaxed)),
         };
         self.handle.set_state(&self.id, state);
         let reported = ReportedStatus { status: status.clone(), at: Instant::now(), again: false };

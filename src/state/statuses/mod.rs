@@ -65,8 +65,9 @@ pub struct Status {
     pub worker_id: String,
     /// Claim of the partition it belongs to; a higher one is later.
     pub generation: i64,
-    /// Revision of the last restart that it had seen, -1 for none; `None` if another program or an earlier version wrote it.
-    pub served: Option<i64>,
+    /// Revision of the last restart request that it had handled, -1 for none; `None` if another program or an earlier version wrote
+    /// the status.
+    pub handled_restart: Option<i64>,
 }
 
 /// The state of the topic.

@@ -10,7 +10,7 @@ use super::{RunState, Status};
 /// Header on our tombstones: the generation of the owner that removed the status.
 pub(crate) const GENERATION_HEADER: &str = "tributary.generation";
 
-/// Header on our statuses: revision of the last restart that the instance had seen.
+/// Header on our statuses: revision of the last restart request that the instance had handled.
 pub(crate) const RESTART_HEADER: &str = "tributary.restart";
 
 const CONNECTOR: &str = "status-connector-";
@@ -115,7 +115,8 @@ fn update(record: &ConsumerRecord) -> Result<StatusUpdate, &'static str> {
     let Some(read) = read else { return Ok(removed()) };
     let state = read.state.parse().map_err(|_| "its state is unknown")?;
     let Read { trace, worker_id, generation, .. } = read;
-    Ok(StatusUpdate::Set(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
+    let handled_restart = number(RESTART_HEADER);
+    Ok(StatusUpdate::Set(Status { state, trace, worker_id, generation, handled_restart }))
 }
 
 #[derive(Deserialize)]

@@ -10,7 +10,7 @@ use crate::state::samples;
 const SAMPLE: &str = include_str!("../samples/statuses.tsv");
 
 fn status(state: RunState, generation: i64) -> Status {
-    Status { state, trace: None, worker_id: "127.0.0.1:28083".into(), generation, served: None }
+    Status { state, trace: None, worker_id: "127.0.0.1:28083".into(), generation, handled_restart: None }
 }
 
 fn put(statuses: &mut Statuses, key: &str, status: &Status) {

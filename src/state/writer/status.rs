@@ -108,8 +108,8 @@ impl StatusWriter {
 
 /// A status in Kafka Connect's JSON; what Kafka Connect does not know is in a header.
 fn value_of(status: &Status) -> PendingValue {
-    let served = status.served.map(|served| (RESTART_HEADER, Bytes::from(served.to_string())));
-    PendingValue { value: Some(encode(status).into()), headers: served.into_iter().collect() }
+    let handled = status.handled_restart.map(|restart| (RESTART_HEADER, Bytes::from(restart.to_string())));
+    PendingValue { value: Some(encode(status).into()), headers: handled.into_iter().collect() }
 }
 
 #[derive(Debug, Default)]

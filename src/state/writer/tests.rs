@@ -25,7 +25,13 @@ fn cluster() -> EmbeddedCluster {
 }
 
 fn status(state: RunState, trace: &str) -> Status {
-    Status { state, trace: Some(trace.into()), worker_id: "w:1".into(), generation: 3, served: Some(7) }
+    Status {
+        state,
+        trace: Some(trace.into()),
+        worker_id: "w:1".into(),
+        generation: 3,
+        handled_restart: Some(7),
+    }
 }
 
 /// Partition and key of every record.

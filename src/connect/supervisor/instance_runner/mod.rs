@@ -70,7 +70,7 @@ pub(super) struct InstanceRunner {
     /// Whether this worker certainly holds the partition.
     lease: kafka::Lease,
     settings: Settings,
-    served: RestartRevisions,
+    handled: RestartRevisions,
     backoff: Backoff,
     /// Failed runs since the last healthy one.
     failures: u32,
@@ -88,8 +88,8 @@ impl InstanceRunner {
         // Instances that fail at the same moment must not restart at the same moment.
         let seed = u64::from(kafka::murmur2(id.to_string().as_bytes())) << 16 ^ reporter.generation() as u64;
         let backoff = Backoff::new(settings.restarting.policy, seed);
-        let (served, failures, panics) = (RestartRevisions::default(), 0, VecDeque::new());
-        Self { id, body, reporter, lease, settings, served, backoff, failures, panics }
+        let (handled, failures, panics) = (RestartRevisions::default(), 0, VecDeque::new());
+        Self { id, body, reporter, lease, settings, handled, backoff, failures, panics }
     }
 
     /// Follows the instructions until one says to end.
@@ -100,7 +100,7 @@ impl InstanceRunner {
                 Instruction::Run(desired) => desired,
                 Instruction::End(end) => break end,
             };
-            self.serve(desired.restarts);
+            self.set_handled(desired.restarts);
             let transition = match run_once::run_once(&mut self, &mut desired, &mut instructions).await {
                 RunOutcome::Changed(transition) => transition,
                 RunOutcome::Failed { failure, panicked, lasted } => {
@@ -132,9 +132,9 @@ impl InstanceRunner {
     }
 
     /// The next start handles the restarts that were requested up to these.
-    fn serve(&mut self, restarts: RestartRevisions) {
-        self.served = restarts;
-        self.reporter.set_served(restarts);
+    fn set_handled(&mut self, restarts: RestartRevisions) {
+        self.handled = restarts;
+        self.reporter.set_handled_restarts(restarts);
     }
 
     fn reset_backoff(&mut self) {
@@ -171,8 +171,8 @@ impl InstanceRunner {
                         return Transition::Stop(self.abandoned_stop());
                     }
                     let next = instructions.borrow_and_update().clone();
-                    match desired.follow(next, self.served, true) {
-                        Transition::Continue => self.serve(desired.restarts),
+                    match desired.follow(next, self.handled, true) {
+                        Transition::Continue => self.set_handled(desired.restarts),
                         Transition::Restart => {
                             self.reporter.report(RunState::Restarting, None);
                             return Transition::Restart;

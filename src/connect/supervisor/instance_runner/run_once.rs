@@ -63,8 +63,8 @@ pub(super) async fn run_once(
                     Err(_) => Transition::Stop(runner.abandoned_stop()),
                     Ok(()) => {
                         let next = instructions.borrow_and_update().clone();
-                        let transition = desired.follow(next, runner.served, false);
-                        runner.serve(desired.restarts);
+                        let transition = desired.follow(next, runner.handled, false);
+                        runner.set_handled(desired.restarts);
                         transition
                     }
                 };

@@ -308,7 +308,7 @@ async fn only_a_changed_configuration_restarts_the_body() {
 }
 
 #[tokio::test]
-async fn restart_is_served_once_and_not_if_requested_before_the_start() {
+async fn restart_is_handled_once_and_not_if_requested_before_start() {
     let before = RestartRevisions { always: 7, if_failed: 7 };
     let mut stage = Stage::with(patient(0), desired(before), true);
     stage.reports(RunState::Running).await;

@@ -17,7 +17,7 @@ crate::tests! {
     real paused_tasks_wait_and_resume_where_they_were;
     real a_stopped_connector_has_no_tasks_and_a_deleted_one_no_status;
     real a_new_configuration_restarts_tasks_and_removes_surplus_ones;
-    real every_restart_is_served_once_by_its_target;
+    real every_restart_is_handled_once_by_its_target;
     real a_stopping_worker_ends_its_tasks_and_reports_it;
     real a_connector_created_paused_or_stopped_runs_once_resumed;
     real reset_topics_are_reported_again_with_the_next_record;
@@ -110,7 +110,7 @@ async fn a_new_configuration_restarts_tasks_and_removes_surplus_ones(shared: &'s
     cluster.check_numbers("edits").await;
 }
 
-async fn every_restart_is_served_once_by_its_target(shared: &'static Shared) {
+async fn every_restart_is_handled_once_by_its_target(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-restart").await;
     cluster.create_connector("again", &[("tasks.max", "2")]).await;
     cluster.until_running("again", 2).await;

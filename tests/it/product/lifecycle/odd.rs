@@ -40,7 +40,7 @@ async fn the_owner_replaces_an_impossible_or_swept_status(shared: &'static Share
         trace: None,
         worker_id: "x:1".into(),
         generation: i64::MAX,
-        served: None,
+        handled_restart: None,
     };
     for (what, removed) in [("an impossible status", false), ("a removal under its claim", true)] {
         match removed {
@@ -56,7 +56,7 @@ async fn the_owner_replaces_an_impossible_or_swept_status(shared: &'static Share
 
     cluster.restart("mine", true, false, None).await;
     cluster.until_counted("mine", 0, 5).await;
-    // The status now also contains the restart that was served.
+    // The status now also contains the restart that was handled.
     let is_same = |one: &Status| {
         (one.state, &one.worker_id, one.generation)
             == (true_status.state, &true_status.worker_id, true_status.generation)

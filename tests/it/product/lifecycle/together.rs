@@ -136,7 +136,7 @@ async fn kills_and_freezes_keep_one_instance_and_each_number_once(shared: &'stat
         } else {
             victim.freeze()?;
             cluster.until("the others have all", run_on(&names, &others)).await;
-            // The running workers serve a restart that is requested while it is frozen.
+            // The running workers handle a restart that is requested while it is frozen.
             cluster.restart("a", true, false, None).await;
             victim.thaw()?;
             workers.push(victim);

@@ -166,10 +166,10 @@ async fn a_restart_that_was_answered_hides_the_state_before_it(shared: &'static 
         trace: None,
         worker_id: "elsewhere:8083".to_owned(),
         generation: 2,
-        served: Some(-1),
+        handled_restart: Some(-1),
     };
-    let put = |served: i64| {
-        let status = Status { served: Some(served), ..before.clone() };
+    let put = |handled: i64| {
+        let status = Status { handled_restart: Some(handled), ..before.clone() };
         for task in [None, Some(0), Some(1)] {
             worker.statuses.put("r", task, &status);
         }

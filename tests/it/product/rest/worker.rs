@@ -272,7 +272,7 @@ impl Worker {
                         trace: None,
                         worker_id: worker_id.clone(),
                         generation: 1,
-                        served: None,
+                        handled_restart: None,
                     };
                     statuses.put(name, None, &status);
                     for (task, _) in (0..).zip(&wanted) {

@@ -115,7 +115,7 @@ async fn statuses_and_offsets_are_read_back_by_their_writer(shared: &'static Sha
             trace: None,
             worker_id: "w".into(),
             generation: round,
-            served: None,
+            handled_restart: None,
         };
         statuses.put("c", None, &status);
         statuses.put("c", Some(0), &status);
