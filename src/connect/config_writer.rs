@@ -68,12 +68,12 @@ impl From<Vec<Write>> for Changes {
 }
 
 impl ConfigWriter {
-    /// For the topic that this table follows. `beside`: the partitions of other topics that edits write to. Takes the
+    /// For the topic that this table follows. `other_partitions`: the partitions of other topics that edits write to. Takes the
     /// transactional id at the first write.
     #[must_use]
-    pub fn new(kafka: &Kafka, configs: Table<Configs>, beside: Vec<TopicPartition>) -> Self {
+    pub fn new(kafka: &Kafka, configs: Table<Configs>, other_partitions: Vec<TopicPartition>) -> Self {
         let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
-        Self::with_options(kafka, configs, beside, options)
+        Self::with_options(kafka, configs, other_partitions, options)
     }
 
     /// As [`ConfigWriter::new`], with other limits.
@@ -81,7 +81,7 @@ impl ConfigWriter {
     pub fn with_options(
         kafka: &Kafka,
         configs: Table<Configs>,
-        beside: Vec<TopicPartition>,
+        other_partitions: Vec<TopicPartition>,
         options: TransactionOptions,
     ) -> Self {
         let transactional_id: Arc<str> = format!("{}-arbiter", configs.topic()).into();
@@ -89,7 +89,7 @@ impl ConfigWriter {
             transactional_id: Arc::clone(&transactional_id),
             lease: Arc::new(|| true),
             partitions: vec![PARTITION],
-            other_partitions: beside,
+            other_partitions,
             transaction_wait: WRITE_TRANSACTION_WAIT,
             takes_back: true,
             must_read_back: true,

@@ -40,7 +40,7 @@ impl Failure {
     }
 
     /// A retryable failure.
-    pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
+    pub fn retryable(kind: &'static str, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), remedy: None, retry: Retry::Later, source: None }
     }
 
@@ -94,7 +94,7 @@ pub(crate) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failur
         // Retryable: it may have been the provider's fault.
         auth::Error::Client { .. } => {
             let remedy = meanwhile_and("correct the client, here or at the provider");
-            Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
+            Failure { remedy: Some(remedy), ..Failure::retryable("ClientRefused", message) }
         }
         auth::Error::NoKey | auth::Error::Foreign { .. } => {
             let remedy = meanwhile_and("correct the configuration of the workers");
@@ -104,7 +104,7 @@ pub(crate) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failur
             let remedy = meanwhile_and("correct the setting, or what the provider has on record");
             Failure::permanent("AccessRefused", message, remedy)
         }
-        _ => Failure::passing("NoAccess", message),
+        _ => Failure::retryable("NoAccess", message),
     }
 }
 

@@ -100,7 +100,7 @@ pub trait Plugin: Send + Sync + fmt::Debug {
 
     /// Transactional ids to take before the offsets of a stopped connector are edited, so that no task on a frozen worker can
     /// overwrite the edit: those of past tasks as well as of those it would have now.
-    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String>;
+    fn transactional_ids(&self, name: &str, config: &Properties, past: &Past) -> Vec<String>;
 
     /// Checks offsets that a request sets; `None` as an offset resets its partition.
     ///

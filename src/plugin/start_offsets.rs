@@ -45,7 +45,7 @@ impl Task {
     ) -> Result<Vec<Option<Map<String, Value>>>, Failure> {
         let is_wanted = (self.permission.is_wanted)().await;
         if !is_wanted.map_err(|error| Failure::kafka("read the config topic to its end", error))? {
-            return Err(Failure::passing("Stopped", "the task was stopped before it resumed"));
+            return Err(Failure::retryable("Stopped", "the task was stopped before it resumed"));
         }
         let table = &self.tools.offsets;
         let places = self.offset_partitions(partitions);

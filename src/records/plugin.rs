@@ -83,7 +83,7 @@ impl Plugin for RecordPlugin {
 
     /// One transactional id per shard, named after the prefix and not after the connector, so the writers of a renamed connector are
     /// shut out too.
-    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
+    fn transactional_ids(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let Ok(source) = self.parse(name, config) else { return Vec::new() };
         // The topics may have more partitions than configured, or any number if the broker's default decides.
         let counted = past.partitions.iter().filter_map(|one| one.get("partition")?.as_u64());
@@ -146,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn every_shard_has_a_writer_named_after_prefix_and_shard() {
+    fn every_shard_has_an_id_named_after_prefix_and_shard() {
         let mut config = record_config();
         config.insert("topic.creation.default.partitions".into(), "2".into());
 
         assert_eq!(
-            plugin().writers("any", &config, &Past::default()),
+            plugin().transactional_ids("any", &config, &Past::default()),
             ["tributary-acme-shard-0", "tributary-acme-shard-1"]
         );
     }

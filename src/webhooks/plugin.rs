@@ -102,7 +102,7 @@ impl Plugin for WebhookPlugin {
     }
 
     /// It stores no offsets.
-    fn writers(&self, _name: &str, _config: &Properties, _past: &Past) -> Vec<String> {
+    fn transactional_ids(&self, _name: &str, _config: &Properties, _past: &Past) -> Vec<String> {
         Vec::new()
     }
 
@@ -169,7 +169,7 @@ fn not_received(fault: &str) -> Failure {
     let message = format!("deliveries are not received as the connector is configured: {fault}");
     let remedy = "correct the configuration, or what it refers to on this worker; until then the worker \
                   uses the last valid configuration, or answers 503 if there is none";
-    Failure { remedy: Some(remedy.to_owned()), ..Failure::passing("NotReceived", message) }
+    Failure { remedy: Some(remedy.to_owned()), ..Failure::retryable("NotReceived", message) }
 }
 
 /// Returns when the faults change; never on a worker without ingest, which has neither listeners nor a spool.

@@ -69,7 +69,11 @@ impl Herder {
     }
 
     /// Refuses a configuration in which its class finds an error.
-    pub(super) async fn accept(&self, config: &Arc<Properties>, budget: TimeBudget) -> Result<(), Error> {
+    pub(super) async fn check_config(
+        &self,
+        config: &Arc<Properties>,
+        budget: TimeBudget,
+    ) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
         let class = plugin.class();
         let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());

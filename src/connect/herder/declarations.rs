@@ -137,7 +137,7 @@ impl Herder {
         self.ready().await?;
         let ConnectorDocument { name, config, initial_state } = &declaration.document;
         let config = Arc::new(named(name, config.clone())?);
-        self.accept(&config, budget).await?;
+        self.check_config(&config, budget).await?;
         let decide = |configs: &Configs| {
             if is_stored(declaration, configs) {
                 return Ok((false, Vec::new()));

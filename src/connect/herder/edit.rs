@@ -29,7 +29,7 @@ impl Herder {
         self.ready().await?;
         let name = name.trim();
         let config = Arc::new(named(name, config)?);
-        self.accept(&config, budget).await?;
+        self.check_config(&config, budget).await?;
         let decide = |configs: &Configs| {
             if configs.connectors().contains_key(name) {
                 return Err(Error::AlreadyExists(name.to_owned()));
@@ -51,7 +51,7 @@ impl Herder {
         let budget = TimeBudget::start();
         let before = self.newest(name, budget).await?;
         let config = Arc::new(named(name, config)?);
-        self.accept(&config, budget).await?;
+        self.check_config(&config, budget).await?;
         self.replace(name, config, before, budget).await
     }
 
@@ -63,7 +63,7 @@ impl Herder {
         let budget = TimeBudget::start();
         let before = self.newest(name, budget).await?.ok_or_else(|| Error::no_connector(name))?;
         let config = Arc::new(named(name, patched(&before.config, patch))?);
-        self.accept(&config, budget).await?;
+        self.check_config(&config, budget).await?;
         let (info, _) = self.replace(name, config, Some(before), budget).await?;
         Ok(info)
     }

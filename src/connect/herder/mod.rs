@@ -67,7 +67,7 @@ pub use self::{
     loggers::LoggerLevel,
     runs::{
         CertificateFilter, CertificateQuery, CertificatesInfo, ConnectorRuns, FoundCertificates,
-        RequestedRun, RunDetail, RunInfo, RunRequest, RunStore, RunTimes, RunsInfo, WaitingList,
+        ListAwaitingLogin, RequestedRun, RunDetail, RunInfo, RunRequest, RunStore, RunTimes, RunsInfo,
     },
     shapes::{
         ConnectorOffsets, ConnectorState, ConnectorStatus, Expanded, Info, Message, Offset, PluginInfo,

@@ -8,8 +8,9 @@
 //! of the config writer                               ends what earlier edits left ─────▶ one transaction: offsets and target state
 //! ```
 //!
-//! - Taking a task's id ([`Plugin::writers`]) makes the broker refuse the frozen task, so it cannot overwrite the edit. A task whose
-//!   worker has not read the stop yet may take its id back, but then it reads the stop before it writes (`plugin::start_offsets`).
+//! - Taking a task's id ([`Plugin::transactional_ids`]) makes the broker refuse the frozen task, so it cannot overwrite the edit. A
+//!   task whose worker has not read the stop yet may take its id back, but then it reads the stop before it writes
+//!   (`plugin::start_offsets`).
 //! - The producers that hold these ids stay open until the edit: the read shows whether a transaction hangs in the offset topic,
 //!   and only the holder of its id can end it. Each is a Kafka client, so one edit at a time has such producers.
 //! - The edit is written under the config writer's id, not under a task's, so that it is in order with all changes of connectors.
@@ -159,7 +160,7 @@ impl Herder {
     ) -> Result<FencedTasks, Error> {
         let state = &self.parts.state;
         let past = Past {
-            tasks: state.configs.read(|configs| configs.highest_task(name)),
+            tasks: state.configs.read(|configs| configs.tasks_ever(name)),
             partitions: state
                 .offsets
                 .read(|offsets| offsets.of(name).map(|(partition, _)| partition.clone()).collect()),
@@ -172,10 +173,12 @@ impl Herder {
             // Outside the runtime's threads: references are read from files, which may be slow.
             let permit = self.limits.threads.permit(budget, doing).await?;
             let doing_so = (doing, "find the writers of the connector");
-            let writers = budget
-                .blocking(doing_so, plugin.class(), permit, move || plugin.writers(&name, &config, &past))
+            let ids = budget
+                .blocking(doing_so, plugin.class(), permit, move || {
+                    plugin.transactional_ids(&name, &config, &past)
+                })
                 .await?;
-            let taking = stream::iter(writers).map(|id| async {
+            let taking = stream::iter(ids).map(|id| async {
                 self.parts.writers.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
             let producers = taking.buffer_unordered(TAKEN_AT_ONCE).try_collect().await?;

@@ -116,7 +116,7 @@ impl Commit {
             Backoff::new(COMMIT_RETRY_BACKOFF, u64::from(murmur2(self.shard.to_string().as_bytes())));
         while let Some(mut batch) = parts.pop_front() {
             if self.shared.task.cancel.is_cancelled() && !backoff.is_fresh() {
-                return Err(Failure::passing(
+                return Err(Failure::retryable(
                     "Stopped",
                     "the task was canceled while a batch was being retried",
                 ));
@@ -159,7 +159,7 @@ impl Commit {
                         parts.push_front(batch);
                     } else {
                         let message = format!("another writer has written to shard {}", self.shard);
-                        return Err(Failure::passing("ShardTaken", message));
+                        return Err(Failure::retryable("ShardTaken", message));
                     }
                 }
                 kafka::CommitError::Aborted { source }

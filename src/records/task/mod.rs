@@ -378,7 +378,7 @@ async fn work(
     let mut ended: Result<(), Failure> = Ok(());
     while let Some(part) = parts.join_next().await {
         let part = part.unwrap_or_else(|error| {
-            Err(Failure::passing("Panicked", format!("a part of the task ended by itself: {error}")))
+            Err(Failure::retryable("Panicked", format!("a part of the task ended by itself: {error}")))
         });
         // The first failure counts, because the others follow from it; but one that needs an operator outweighs a retriable one.
         let is_worse = |failure: &Failure| match &ended {
@@ -446,10 +446,10 @@ async fn begin(
     let followed = tools.state_topics.of(&source.common.topic_prefix).await;
     let followed = followed.map_err(|error| Failure {
         retry: error.retry(),
-        ..Failure::passing("NotFollowed", ErrorChain(&error).to_string())
+        ..Failure::retryable("NotFollowed", ErrorChain(&error).to_string())
     })?;
     let Some(handle) = followed else {
-        return Err(Failure::passing("NotFollowed", "the state topic of the prefix is not there yet"));
+        return Err(Failure::retryable("NotFollowed", "the state topic of the prefix is not there yet"));
     };
     let page_slots = Arc::new(Semaphore::new((source.requests_in_flight * 3 / 4).max(1)));
     let order_by = source.snapshot.payroll_order_by.clone();
@@ -544,7 +544,7 @@ fn now() -> i64 {
 fn unopened(error: publish::Error) -> Failure {
     let (message, retry) = (ErrorChain(&error).to_string(), error.retry());
     if retry.is_retriable() {
-        return Failure { retry, ..Failure::passing("NotOpened", message) };
+        return Failure { retry, ..Failure::retryable("NotOpened", message) };
     }
     let remedy = "correct what Kafka or the schema registry refuses";
     Failure::permanent("NotOpened", message, remedy)

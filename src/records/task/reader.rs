@@ -215,7 +215,7 @@ impl Reader {
     async fn send(&self, shard: i32, input: Input) -> Result<(), Failure> {
         let Some(inbox) = self.inboxes.get(&shard) else { return Ok(()) };
         // The shard reports its own failure.
-        inbox.send(input).await.map_err(|_| Failure::passing("Ended", format!("shard {shard} has ended")))
+        inbox.send(input).await.map_err(|_| Failure::retryable("Ended", format!("shard {shard} has ended")))
     }
 
     fn resume(&mut self, consumer: &Consumer) {

@@ -97,7 +97,7 @@ impl Shared {
         let mark = state::rebuild(shard);
         let mut batch = ShardBatch::default();
         if is_first {
-            let birth = random::guid().map_err(|error| Failure::passing("NoRandom", error.to_string()))?;
+            let birth = random::guid().map_err(|error| Failure::retryable("NoRandom", error.to_string()))?;
             let (key, value) = fence::birth_record(shard, &birth);
             batch.add(self.record(Topic::Fences, &key, Some(value)));
         }
@@ -188,7 +188,7 @@ impl Shared {
 
 /// The failure if the fence cannot be read or written.
 pub(super) fn unreadable(error: fence::Error) -> Failure {
-    Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", ErrorChain(&error).to_string()) }
+    Failure { retry: error.retry(), ..Failure::retryable("FenceUnavailable", ErrorChain(&error).to_string()) }
 }
 
 /// The failure of a batch that was not committed.

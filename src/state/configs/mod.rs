@@ -188,9 +188,9 @@ impl Configs {
         writes
     }
 
-    /// One above the highest task number of a connector that has had a configuration since its creation; 0 if none has.
+    /// The most tasks that a connector has had at a time since its creation: one above the highest number that has had a configuration.
     #[must_use]
-    pub fn highest_task(&self, name: &str) -> u32 {
+    pub fn tasks_ever(&self, name: &str) -> u32 {
         let last = self.known.get(name).and_then(|known| known.task_records.last());
         last.map_or(0, |last| last.saturating_add(1))
     }

@@ -198,10 +198,10 @@ fn task_record_with_a_huge_number_costs_one_tombstone() {
         keys.filter(|key| key.starts_with("task-")).collect::<Vec<_>>()
     };
     assert_eq!(tasks(&configs), ["task-c-3", "task-c-4294967294"]);
-    assert_eq!(configs.highest_task("c"), u32::MAX);
+    assert_eq!(configs.tasks_ever("c"), u32::MAX);
 
     apply(&mut configs, 10, [("task-c-4294967294".to_owned(), None)]);
-    assert_eq!((tasks(&configs), configs.highest_task("c")), (vec!["task-c-3".to_owned()], 4));
+    assert_eq!((tasks(&configs), configs.tasks_ever("c")), (vec!["task-c-3".to_owned()], 4));
 }
 
 #[test]

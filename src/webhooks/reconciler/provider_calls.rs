@@ -301,7 +301,7 @@ fn stop(error: Error) -> Option<CallStop> {
     Some(CallStop::Fail(match error.cause {
         Cause::Access(error) => no_access(&error),
         // It was good a moment ago, and its successor may be.
-        Cause::Token { .. } => Failure::passing("AccessRefused", unmanaged(&words)),
+        Cause::Token { .. } => Failure::retryable("AccessRefused", unmanaged(&words)),
         _ => refused(&words),
     }))
 }

@@ -390,7 +390,7 @@ impl Reconciler<'_> {
             failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
             if !(self.task.permission.lease)() {
                 let message = "keep subscriptions: the lease of this worker has ended";
-                return Err(Failure::passing("LeaseEnded", message));
+                return Err(Failure::retryable("LeaseEnded", message));
             }
             let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
             if call.is_read_only() {
@@ -483,8 +483,9 @@ pub(super) async fn read(
     let reading = spawn_blocking(move || {
         ResolvedConnector::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
     });
-    let broken =
-        |_| Err(Failure::passing("InvalidConfiguration", "the thread that reads the configuration panicked"));
+    let broken = |_| {
+        Err(Failure::retryable("InvalidConfiguration", "the thread that reads the configuration panicked"))
+    };
     reading.await.unwrap_or_else(broken)
 }
 

@@ -33,7 +33,7 @@ use model::{
 
 pub use self::{
     request::RunRequest,
-    view::{CertificatesInfo, RequestedRun, RunDetail, RunInfo, RunTimes, RunsInfo, WaitingList},
+    view::{CertificatesInfo, ListAwaitingLogin, RequestedRun, RunDetail, RunInfo, RunTimes, RunsInfo},
 };
 use super::{Error, Herder, MAX_RECORD_BYTES, TimeBudget};
 use crate::{

@@ -20,12 +20,12 @@ pub struct RunsInfo {
     pub snapshots: Vec<RunInfo>,
     /// Configured lists that wait for a login.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<WaitingList>,
+    pub waiting: Vec<ListAwaitingLogin>,
 }
 
 /// A configured list that no run reads for now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WaitingList {
+pub struct ListAwaitingLogin {
     /// The list.
     pub list: List,
     /// Why, and what to do about it.
@@ -108,7 +108,7 @@ pub struct RunDetail {
     pub current: Vec<ListProgress>,
     /// Configured lists that wait for a login.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<WaitingList>,
+    pub waiting: Vec<ListAwaitingLogin>,
 }
 
 /// `GET /connectors/{name}/certificates`.
@@ -129,8 +129,8 @@ pub(super) fn runs(stored: &ConnectorRuns, waiting: BTreeMap<List, String>) -> R
     RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
 }
 
-fn listed(waiting: BTreeMap<List, String>) -> Vec<WaitingList> {
-    waiting.into_iter().map(|(list, reason)| WaitingList { list, reason }).collect()
+fn listed(waiting: BTreeMap<List, String>) -> Vec<ListAwaitingLogin> {
+    waiting.into_iter().map(|(list, reason)| ListAwaitingLogin { list, reason }).collect()
 }
 
 /// One run in detail, of a connector with this budget of requests a second.

@@ -129,7 +129,7 @@ impl TaskConfigWriter {
                 "the configuration was not checked within {} s; a file it refers to may be on a mount that hangs",
                 self.limit.as_secs()
             );
-            Err(Failure::passing("TimedOut", message))
+            Err(Failure::retryable("TimedOut", message))
         })
     }
 
@@ -139,7 +139,7 @@ impl TaskConfigWriter {
         config: &Arc<Properties>,
     ) -> Result<Vec<Properties>, Failure> {
         let (name, config) = (Arc::clone(&self.name), Arc::clone(config));
-        let ending = || Failure::passing("Aborted", "the worker is ending");
+        let ending = || Failure::retryable("Aborted", "the worker is ending");
         // The semaphore is never closed.
         let permit = Arc::clone(&self.lock).acquire_owned().await.map_err(|_| ending())?;
         let divide = move || {
@@ -174,7 +174,7 @@ impl TaskConfigWriter {
         match self.config_writer.write(WRITE_LIMIT, decide).await {
             Ok(()) => Ok(()),
             Err(config_writer::Error::Kafka(source)) => Err(Failure::kafka(action, source)),
-            Err(error) => Err(Failure::passing("Conflict", format!("{action}: {error}"))),
+            Err(error) => Err(Failure::retryable("Conflict", format!("{action}: {error}"))),
         }
     }
 }

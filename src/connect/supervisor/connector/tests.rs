@@ -71,7 +71,7 @@ impl Plugin for Hanging {
         Ok(())
     }
 
-    fn writers(&self, _: &str, _: &Properties, _: &Past) -> Vec<String> {
+    fn transactional_ids(&self, _: &str, _: &Properties, _: &Past) -> Vec<String> {
         Vec::new()
     }
 

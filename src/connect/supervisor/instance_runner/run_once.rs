@@ -159,11 +159,11 @@ async fn stop(
 /// The failure of a body that ended without being cancelled, and whether it panicked.
 fn outcome(ended: Result<Result<(), Failure>, JoinError>) -> (Failure, bool) {
     match ended {
-        Ok(Ok(())) => (Failure::passing("Ended", "the instance ended without being asked to"), false),
+        Ok(Ok(())) => (Failure::retryable("Ended", "the instance ended without being asked to"), false),
         Ok(Err(failure)) => (failure, false),
         Err(error) => match error.try_into_panic() {
             Ok(payload) => (trace::panicked(&*payload), true),
-            Err(_) => (Failure::passing("Aborted", "the instance was aborted from outside"), false),
+            Err(_) => (Failure::retryable("Aborted", "the instance was aborted from outside"), false),
         },
     }
 }

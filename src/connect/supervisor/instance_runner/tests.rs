@@ -141,8 +141,8 @@ impl Stage {
     }
 }
 
-fn passing() -> Ending {
-    Ending::Returns(Err(Failure::passing("Flaky", "it rained")))
+fn retryable() -> Ending {
+    Ending::Returns(Err(Failure::retryable("Flaky", "it rained")))
 }
 
 fn permanent() -> Ending {
@@ -155,7 +155,7 @@ async fn retryable_failure_shows_restarting_then_running() {
 
     for _ in 0..3 {
         stage.reports(RunState::Running).await;
-        stage.next_run().await.end.send(passing()).ok().unwrap();
+        stage.next_run().await.end.send(retryable()).ok().unwrap();
         let trace = stage.reports(RunState::Restarting).await.trace.unwrap();
         assert!(trace.starts_with("Flaky: it rained\n") && trace.contains("Next: it restarts in"), "{trace}");
     }
@@ -170,7 +170,7 @@ async fn instance_is_running_only_after_its_body_reports_the_start() {
     let mut stage = Stage::of(patient(0), desired(RestartRevisions::default()), true, false);
 
     for failures in 1..=2 {
-        stage.next_run().await.end.send(passing()).ok().unwrap();
+        stage.next_run().await.end.send(retryable()).ok().unwrap();
         stage.reports(RunState::Restarting).await;
         let expected = Startups { attempts: failures, successes: 0, failures };
         let begun = stage.handle.task_startups();
@@ -209,7 +209,7 @@ async fn failure_beyond_the_retry_budget_is_failed() {
     // Jitter decides whether one or two waits spend the budget.
     loop {
         stage.reports(RunState::Running).await;
-        stage.next_run().await.end.send(passing()).ok().unwrap();
+        stage.next_run().await.end.send(retryable()).ok().unwrap();
         match timeout(LIMIT, stage.reported.recv()).await.unwrap().unwrap().state {
             RunState::Restarting => {}
             RunState::Failed => break,

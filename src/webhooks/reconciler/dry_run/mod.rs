@@ -240,7 +240,7 @@ impl DryRunProvider<'_> {
                     return Err(failure);
                 }
                 if let (Some(CallStop::Wait(_)), CallOutcome::Failed { words, .. }) = (stop, &outcome) {
-                    return Err(Failure::passing(
+                    return Err(Failure::retryable(
                         "NoAccess",
                         format!("the provider cannot be asked: {words}"),
                     ));

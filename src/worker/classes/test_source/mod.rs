@@ -89,7 +89,7 @@ impl Plugin for TestSource {
     }
 
     /// Includes tasks of an earlier, larger set: a worker frozen since then may wake up and commit the offset of its last task.
-    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
+    fn transactional_ids(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let tasks = keys::read(name, config, &self.providers).map_or(0, |settings| settings.tasks_max);
         let counted = past.partitions.iter().filter_map(|partition| partition.get("task")?.as_u64());
         let counted = counted.filter_map(|task| u32::try_from(task).ok()?.checked_add(1)).max().unwrap_or(0);
@@ -229,7 +229,7 @@ impl Counter {
             )),
             Some((after, _)) if self.written >= after => {
                 let message = format!("the test source fails for a while after {after} records");
-                Err(Failure::passing("TestFailure", message))
+                Err(Failure::retryable("TestFailure", message))
             }
             _ => Ok(()),
         }
@@ -279,7 +279,7 @@ async fn partitions(tools: &Tools, topic: &str) -> Result<i32, Failure> {
         admin.ensure(&[spec]).await.map_err(failed)?;
         counts = admin.partition_counts(&[topic]).await.map_err(failed)?;
     }
-    let missing = || Failure::passing("KafkaError", format!("topic {topic} does not exist yet"));
+    let missing = || Failure::retryable("KafkaError", format!("topic {topic} does not exist yet"));
     counts.get(topic).copied().filter(|count| *count > 0).ok_or_else(missing)
 }
 

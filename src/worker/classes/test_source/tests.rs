@@ -22,7 +22,10 @@ fn valid_configuration_gives_as_many_tasks_as_allowed() {
 
     assert_eq!(answer.error_count, 0, "{answer:?}");
     assert_eq!(plugin().task_configs("t", &config).unwrap(), vec![config.clone(); 3]);
-    assert_eq!(plugin().writers("t", &config, &Past::default()), ["group-t-0", "group-t-1", "group-t-2"]);
+    assert_eq!(
+        plugin().transactional_ids("t", &config, &Past::default()),
+        ["group-t-0", "group-t-1", "group-t-2"]
+    );
 }
 
 #[test]
@@ -33,14 +36,17 @@ fn tasks_of_a_connector_are_limited() {
 }
 
 #[test]
-fn writers_include_tasks_of_an_earlier_larger_set() {
+fn transactional_ids_include_tasks_of_an_earlier_larger_set() {
     let config = with(&[("tasks.max", "1")]);
     let counted = |task: u64| Past { tasks: 0, partitions: vec![object(&[("task", task.into())])] };
 
-    assert_eq!(plugin().writers("t", &config, &Past { tasks: 3, ..Past::default() }).len(), 3);
-    assert_eq!(plugin().writers("t", &config, &counted(7)).last().unwrap(), "group-t-7");
-    assert_eq!(plugin().writers("t", &config, &counted(u64::MAX)).len(), 1, "never a task of ours");
-    assert_eq!(plugin().writers("t", &config, &counted(u64::from(u32::MAX) - 1)).len(), MOST_TASKS as usize);
+    assert_eq!(plugin().transactional_ids("t", &config, &Past { tasks: 3, ..Past::default() }).len(), 3);
+    assert_eq!(plugin().transactional_ids("t", &config, &counted(7)).last().unwrap(), "group-t-7");
+    assert_eq!(plugin().transactional_ids("t", &config, &counted(u64::MAX)).len(), 1, "never a task of ours");
+    assert_eq!(
+        plugin().transactional_ids("t", &config, &counted(u64::from(u32::MAX) - 1)).len(),
+        MOST_TASKS as usize
+    );
 }
 
 #[test]

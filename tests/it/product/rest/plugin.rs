@@ -37,7 +37,7 @@ impl Plugin for Records {
         Ok(())
     }
 
-    fn writers(&self, name: &str, _: &Properties, _: &Past) -> Vec<String> {
+    fn transactional_ids(&self, name: &str, _: &Properties, _: &Past) -> Vec<String> {
         vec![writer(name)]
     }
 
