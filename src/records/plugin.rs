@@ -1,6 +1,6 @@
 //! `RecordSource`: reads the record of each event by id, and reads whole lists in runs.
 //!
-//! This module defines the settings of the connector class, validates them, and divides the connector into tasks; [`task`] runs one.
+//! This module defines the settings of the connector class, validates them, and generates the task configurations; [`task`] runs one.
 //! Task `i` of `n` has the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its shards, each task
 //! waits for the start of the stream (`stream`), logs whether it is verified, and reads no page before.
 

@@ -111,7 +111,7 @@ async fn hanging_check_times_out_and_blocks_only_one_thread() {
     let Scene { plugin, mut owner, config, _cluster } = scene(Duration::from_millis(50)).await;
 
     for _ in 0..3 {
-        let failure = owner.divide(&config).await.unwrap_err();
+        let failure = owner.generate(&config).await.unwrap_err();
         assert_eq!((failure.kind, failure.retry.is_retriable()), ("TimedOut", true), "{failure}");
     }
     // On a busy machine the thread may start only after all three have timed out.
@@ -120,7 +120,7 @@ async fn hanging_check_times_out_and_blocks_only_one_thread() {
     plugin.free();
 
     owner.limit = LIMIT;
-    assert_eq!(owner.divide(&config).await.unwrap(), [(*config).clone()]);
+    assert_eq!(owner.generate(&config).await.unwrap(), [(*config).clone()]);
 }
 
 #[tokio::test]
