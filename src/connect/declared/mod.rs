@@ -15,7 +15,7 @@
 //! - A worker whose file has not changed never writes it again: while a change reaches one worker before another, the other
 //!   does not restore the old content.
 //! - A missing file never deletes a connector: a missing mount must not end a flow of data. Only the record of a declaration
-//!   is removed, once its connector was deleted too and this worker sees other files.
+//!   is removed, once its connector was deleted too, by a worker that sees other files.
 //! - The topic gets the configuration as the file has it: references stay references.
 //!
 //! [`Declaration`], [`Sighting`] and [`DeclarationOutcome`] belong to the herder, which compares them with the config topic: it is below this
@@ -125,12 +125,8 @@ impl Watch {
         let (mut sightings, to_apply) = self.plan(found);
         self.herder.set_sightings(sightings.clone());
         self.apply(&mut sightings, to_apply).await;
-        let is_empty = sightings.is_empty();
         self.herder.set_sightings(sightings);
-        // An empty directory may be the mount point of a missing mount.
-        if !is_empty {
-            self.remove_stale_declarations().await;
-        }
+        self.remove_stale_declarations().await;
     }
 
     async fn scan(&mut self) -> Option<Vec<FoundFile>> {

@@ -162,9 +162,10 @@ impl Herder {
 
     /// Declared connectors that are gone together with their file.
     pub fn stale_declarations(&self) -> Vec<String> {
+        let sightings = self.sightings();
         self.parts.state.configs.read(|configs| {
             let names = configs.declared().keys().filter(|name| !configs.connectors().contains_key(*name));
-            names.filter(|name| self.has_lost_file(name, configs)).cloned().collect()
+            names.filter(|name| has_lost_file(sightings.as_deref(), name, configs)).cloned().collect()
         })
     }
 
@@ -186,17 +187,18 @@ impl Herder {
     /// recreating the connector.
     pub(super) fn deletion(&self, name: &str, configs: &Configs) -> Vec<Write> {
         let mut writes = configs.deletion(name);
-        if self.has_lost_file(name, configs) {
+        if has_lost_file(self.sightings().as_deref(), name, configs) {
             writes.push(configs::declared(name, None));
         }
         writes
     }
+}
 
-    /// Whether a file has declared it and this worker, which scans files, sees none that does.
-    fn has_lost_file(&self, name: &str, configs: &Configs) -> bool {
-        let Some(stored) = configs.declared().get(name) else { return false };
-        self.sightings().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
-    }
+/// Whether a file has declared a connector, and this worker sees files but none that does. Without any file that is unknown: an empty
+/// directory may be the mount point of a missing mount.
+fn has_lost_file(sightings: Option<&[Sighting]>, name: &str, configs: &Configs) -> bool {
+    let (Some(seen), Some(stored)) = (sightings, configs.declared().get(name)) else { return false };
+    !seen.is_empty() && !seen.iter().any(|sighting| sighting.is_of(name, stored))
 }
 
 fn is_stored(declaration: &Declaration, configs: &Configs) -> bool {
@@ -361,6 +363,23 @@ mod tests {
         let infos = compare(Some(&[applied("a", "1")]), &configs);
 
         assert_eq!((infos[0].state, infos[0].message.as_deref()), (Drift::Edited, Some(OTHER_FILE)));
+    }
+
+    #[test]
+    fn declaration_is_removed_only_if_other_files_are_seen() {
+        let configs = topic(&[("a", "1")], &[]);
+        let (own, other) = (applied("a", "1"), applied("other", "1"));
+        let table = [
+            (None, false),
+            // Otherwise the file of a mount that comes back would recreate a deleted connector.
+            (Some(vec![]), false),
+            (Some(vec![other.clone()]), true),
+            (Some(vec![other, own]), false),
+        ];
+
+        for (seen, is_lost) in table {
+            assert_eq!(has_lost_file(seen.as_deref(), "a", &configs), is_lost, "{seen:?}");
+        }
     }
 
     #[test]
