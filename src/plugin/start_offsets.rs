@@ -160,7 +160,7 @@ mod tests {
 
         let running = task.stored_offsets(&mut producer, &partitions, &[]).await;
         stop.send(true).unwrap();
-        // A task that reads its offsets before the check fails for want of a broker instead.
+        // A task that reads its offsets before the check fails for lack of a broker instead.
         cluster.set_reachable(false).unwrap();
         let failure = task.stored_offsets(&mut producer, &partitions, &[]).await.unwrap_err();
 
