@@ -49,7 +49,7 @@ mod transaction;
 pub use client::{MAX_RECORD_BYTES, MIN_MAX_MESSAGE_BYTES, check_settings};
 pub use consumer::{
     Assignment, Consumer, ConsumerEvent, ConsumerOptions, ConsumerRecord, ReadLimits, ReadToEnd, StartOffset,
-    TopicPartition, read_to_end, read_to_end_from, watermarks, watermarks_of,
+    TopicPartition, offsets_since, read_to_end, read_to_end_from, watermarks, watermarks_of,
 };
 #[cfg(any(test, feature = "samples"))]
 pub use error::samples;

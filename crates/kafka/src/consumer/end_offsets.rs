@@ -14,12 +14,12 @@ use rdkafka::{
 };
 
 use super::{
-    Ends, TopicPartition, client_pool,
+    Ends, StartOffset, TopicPartition, client_pool,
     query::{self, ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, close, find_topics, topics_of},
 };
 use crate::{
     Error, Kafka, OpenTransaction,
-    client::{Settings, ask_until_answered},
+    client::{Settings, ask_until_answered, blocking},
     role::{ClientRole, Isolation},
 };
 
@@ -49,6 +49,35 @@ pub(super) fn ends(
         check_partitions(client, places, left)?;
         ask_ends(client, places, left)
     })
+}
+
+/// Where the records of this time or later begin in each partition, in milliseconds since 1970: at the first record that has such a
+/// timestamp. Partitions without one start at their end.
+pub async fn offsets_since(
+    kafka: &Kafka,
+    places: &[TopicPartition],
+    timestamp_ms: i64,
+    limit: Duration,
+) -> Result<BTreeMap<TopicPartition, StartOffset>, Error> {
+    if places.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let (kafka, places) = (kafka.clone(), places.to_vec());
+    let ask = move || {
+        let end = Instant::now() + limit;
+        let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
+        client_pool::ask(&kafka, &ClientRole::Query(Isolation::ReadCommitted), |client| {
+            check_partitions(client, &places, left)?;
+            // A negative number would be one of librdkafka's names for the start and the end.
+            let since = Offset::Offset(timestamp_ms.max(0));
+            ask_until_answered(left(), |step| {
+                ask_patiently(step, |limit| ask_offsets(client, &places, since, limit))
+            })
+        })
+    };
+    let found = blocking("ask for the offsets of a time", ask).await??;
+    let start = |offset| if offset < 0 { StartOffset::End } else { StartOffset::Offset(offset) };
+    Ok(found.into_iter().map(|(place, offset)| (place, start(offset))).collect())
 }
 
 /// The ends, once they are behind everything that was in the log before this call: while a transaction is open, the broker
@@ -155,7 +184,7 @@ fn ask_ends(
     })
 }
 
-/// The first or the end offset of each partition.
+/// The first or the end offset of each partition, or the first one of a time in milliseconds, which is -1 if all records are older.
 fn ask_offsets(
     client: &ConsumerClient,
     places: &[TopicPartition],
@@ -171,12 +200,14 @@ fn ask_offsets(
     let all = || places.iter().map(named).collect::<Vec<_>>().join(", ");
     let answered = client.offsets_for_times(asked, limit).map_err(|error| (all(), error))?;
     let found = answered.elements();
+    let by_time = matches!(which, Offset::Offset(_));
     let one = |place: &TopicPartition| {
         let element = found.iter().find(|one| one.partition() == place.1 && one.topic() == &*place.0);
         let offset = match element {
             None => Err(KafkaError::OffsetFetch(Code::UnknownPartition)),
             Some(element) => element.error().and_then(|()| {
-                let offset = element.offset().to_raw().filter(|offset| *offset >= 0);
+                let is_offset = |offset: &i64| *offset >= 0 || (by_time && *offset == -1);
+                let offset = element.offset().to_raw().filter(is_offset);
                 offset.ok_or(KafkaError::OffsetFetch(Code::NoOffset))
             }),
         };

@@ -40,6 +40,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(super) use client_pool::ask;
+pub use end_offsets::offsets_since;
 pub(super) use query::{find_topic, find_topics};
 
 use crate::{
