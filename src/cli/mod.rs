@@ -18,6 +18,7 @@ mod open_files;
 mod remedy;
 mod resolve;
 mod run;
+mod scan;
 mod schemas;
 mod scratch;
 mod signals;

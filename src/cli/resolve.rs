@@ -1,12 +1,14 @@
-//! Resolves a connector argument: a file, or a name from `connectors.dir` or the config topic.
+//! Resolves a connector argument: a file, or a name from `connectors.dir` or the config topic. And the arguments that a connector stands
+//! for: a prefix, or the only one of its kind.
 
-use std::{ffi::OsString, path::Path, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, fmt::Display, path::Path, time::Duration};
 
 use kafka::Admin;
+use model::TopicPrefix;
 
 use super::{Environment, Result, load, problem};
 use crate::{
-    config::{Connector, Providers, Worker, connector::ConnectorDocument},
+    config::{Connector, Problem, Providers, Worker, connector::ConnectorDocument},
     state::{TableState, configs::Configs},
 };
 
@@ -77,4 +79,43 @@ pub(super) async fn configs(worker: &Worker) -> Result<Configs, kafka::Error> {
         .await?;
     }
     Ok(configs)
+}
+
+/// The value of `--prefix`.
+pub(super) fn prefix(text: &str) -> Result<TopicPrefix, Problem> {
+    TopicPrefix::new(text).map_err(|error| {
+        problem("--prefix", text, error.to_string(), "write the topic.prefix of a connector")
+    })
+}
+
+/// The only value that the connectors of `connectors.dir` have for a missing option; an error if they have none or several.
+pub(super) fn only<T: Clone + Display + Ord>(
+    option: &str,
+    known: &BTreeSet<T>,
+    remedy: &str,
+) -> Result<T, Problem> {
+    let names = || known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let rule = match known.first() {
+        Some(only) if known.len() == 1 => return Ok(only.clone()),
+        Some(_) => format!("is missing, and connectors.dir has several: {}", names()),
+        None => "is missing, and connectors.dir has no connector to take it from".to_owned(),
+    };
+    Err(problem(option, None, rule, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_single_value_is_chosen() {
+        let choice = |topics: &[&'static str]| {
+            let chosen = only("--topic", &topics.iter().copied().collect(), "name a topic");
+            chosen.map_or_else(|problem| problem.to_string(), str::to_owned)
+        };
+
+        assert_eq!(choice(&["a.dead-letters"]), "a.dead-letters");
+        assert!(choice(&[]).contains("--topic"), "{}", choice(&[]));
+        assert!(choice(&["a", "b"]).contains("several: a, b"), "{}", choice(&["a", "b"]));
+    }
 }

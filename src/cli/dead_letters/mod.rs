@@ -23,14 +23,10 @@ use std::{collections::BTreeSet, io::Write, path::PathBuf, sync::Arc};
 use clap::{ArgGroup, Args, Subcommand};
 
 use kafka::Admin;
-use model::{Moment, Topic, TopicPrefix};
+use model::{Topic, TopicPrefix};
 
-use super::{Environment, Result, client::OutputArgs, failure, load, problem, resolve};
-use crate::{
-    config::{Problem, Worker},
-    publish::LetterSigner,
-    webhooks::dead_letter::LetterPosition,
-};
+use super::{Environment, Result, client::OutputArgs, failure, load, problem, resolve, scan::since};
+use crate::{config::Worker, publish::LetterSigner, webhooks::dead_letter::LetterPosition};
 
 #[derive(Subcommand)]
 pub(super) enum DeadLettersCommand {
@@ -166,17 +162,16 @@ impl TopicChoice {
                 (topic, Some(ReplayScope { prefix, connector }))
             }
             (None, Some(prefix), topic) => {
-                let prefix = TopicPrefix::new(prefix.as_str()).map_err(|error| {
-                    let remedy = "write the topic.prefix of a connector";
-                    problem("--prefix", prefix.as_str(), error.to_string(), remedy)
-                })?;
+                let prefix = resolve::prefix(prefix)?;
                 let topic = topic.clone().unwrap_or_else(|| Topic::DeadLetters.name(&prefix));
                 (topic, Some(ReplayScope { prefix, connector: None }))
             }
             (None, None, Some(topic)) => (topic.clone(), owner_by_name(topic)),
             (None, None, None) => {
                 let common = || loaded.connectors.iter().map(|one| one.common());
-                let topic = only(&common().map(|common| common.errors.dead_letter_topic.clone()).collect())?;
+                let topics = common().map(|common| common.errors.dead_letter_topic.clone()).collect();
+                let topic =
+                    resolve::only("--topic", &topics, "name a topic, or its --prefix or --connector")?;
                 let mut prefixes: BTreeSet<TopicPrefix> =
                     common().map(|one| one.topic_prefix.clone()).collect();
                 let prefix = prefixes.pop_first().filter(|_| prefixes.is_empty());
@@ -202,49 +197,9 @@ fn owner_by_name(topic: &str) -> Option<ReplayScope> {
     Some(ReplayScope { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
 }
 
-/// The only topic; an error if there are none or several.
-fn only(topics: &BTreeSet<String>) -> Result<String, Problem> {
-    let known: Vec<&str> = topics.iter().map(String::as_str).collect();
-    let rule = match known.as_slice() {
-        [topic] => return Ok((*topic).to_owned()),
-        [] => "is missing, and connectors.dir has no connector to take it from".to_owned(),
-        several => format!("is missing, and connectors.dir has several: {}", several.join(", ")),
-    };
-    Err(problem("--topic", None, rule, "name a topic, or its --prefix or --connector"))
-}
-
-/// Milliseconds since 1970 of a time, or of a duration before now.
-fn since(text: &str) -> Result<i64, &'static str> {
-    if let Some(moment) = Moment::parse(text) {
-        return Ok(moment.micros().div_euclid(1_000));
-    }
-    let fault = "must be a time such as 2026-11-15T09:00:00Z, or a duration such as 90s, 15m, 2h or 7d";
-    let unit = match text.as_bytes().last() {
-        Some(b's') => 1,
-        Some(b'm') => 60,
-        Some(b'h') => 3_600,
-        Some(b'd') => 86_400,
-        _ => return Err(fault),
-    };
-    let count: u32 = text[..text.len() - 1].parse().map_err(|_| fault)?;
-    Ok((Moment::now().micros() / 1_000 - i64::from(count) * unit * 1_000).max(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn since_takes_a_time_or_a_duration() {
-        let now = Moment::now().micros() / 1_000;
-
-        assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
-        let hours = now - since("2h").unwrap();
-        assert!((7_140_000..7_260_000).contains(&hours), "{hours}");
-        for wrong in ["", "h", "2", "-2h", "2w", "yesterday", "2026-11-15"] {
-            assert!(since(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn only_a_default_topic_name_has_a_prefix() {
@@ -254,17 +209,5 @@ mod tests {
         for other in ["dead-letters", ".dead-letters", "acme.errors", "acme..dead-letters"] {
             assert_eq!(prefix(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn only_a_single_topic_is_chosen() {
-        let choice = |topics: &[&str]| {
-            let chosen = only(&topics.iter().map(|topic| (*topic).to_owned()).collect());
-            chosen.unwrap_or_else(|problem| problem.to_string())
-        };
-
-        assert_eq!(choice(&["a.dead-letters"]), "a.dead-letters");
-        assert!(choice(&[]).contains("--topic"), "{}", choice(&[]));
-        assert!(choice(&["a", "b"]).contains("several: a, b"), "{}", choice(&["a", "b"]));
     }
 }

@@ -1,19 +1,14 @@
 //! Reads a dead-letter topic from a given place to its current end.
 
-use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc};
 
-use tokio::time::timeout;
-
-use kafka::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, ConsumerRecord, Error, StartOffset};
+use kafka::{ConsumerOptions, ConsumerRecord, Error, StartOffset};
 
 use super::DeadLetterTopic;
 use crate::{
-    cli::{CommandError, Result, failure},
+    cli::{CommandError, Result, scan},
     webhooks::dead_letter::LetterPosition,
 };
-
-/// Without a record or an end for this long, the read fails.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl DeadLetterTopic {
     /// Passes every record to `visit`, in order within a partition, until the end or until `visit` breaks.
@@ -49,27 +44,10 @@ impl DeadLetterTopic {
     pub(super) async fn scan_from(
         &self,
         starts: impl IntoIterator<Item = (i32, StartOffset)>,
-        mut visit: impl AsyncFnMut(ConsumerRecord) -> Result<ControlFlow<()>>,
+        visit: impl AsyncFnMut(ConsumerRecord) -> Result<ControlFlow<()>>,
     ) -> Result {
-        let assignment = |(partition, start)| Assignment { topic: Arc::clone(&self.topic), partition, start };
-        let assignments: Vec<_> = starts.into_iter().map(assignment).collect();
-        let mut open: BTreeSet<i32> = assignments.iter().map(|assigned| assigned.partition).collect();
-        let consumer = Consumer::assign(&self.worker.kafka, assignments, &ConsumerOptions::default()).await;
-        let mut consumer = consumer?;
-        while !open.is_empty() {
-            let silent = |_| {
-                failure(format!("read {}: no answer from Kafka for {} s", self.topic, READ_TIMEOUT.as_secs()))
-            };
-            match timeout(READ_TIMEOUT, consumer.next()).await.map_err(silent)?? {
-                ConsumerEvent::End { partition, .. } => drop(open.remove(&partition)),
-                ConsumerEvent::Record(record) => {
-                    if visit(record).await?.is_break() {
-                        break;
-                    }
-                }
-            }
-        }
-        consumer.stop().await;
-        Ok(())
+        let starts =
+            starts.into_iter().map(|(partition, start)| ((Arc::clone(&self.topic), partition), start));
+        scan::scan(&self.worker.kafka, starts, &ConsumerOptions::default(), visit).await
     }
 }
