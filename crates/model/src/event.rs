@@ -10,6 +10,9 @@ use super::{
 /// Longest plausible delivery time in microseconds: a day of redeliveries.
 const MAX_DELIVERY_MICROS: i64 = 86_400_000_000;
 
+/// Outcome in the words of [`EventKind::outcome`] of an event that reports none of the others.
+const OTHER_OUTCOME: &str = "other";
+
 /// Where and when a delivery was received.
 #[derive(Debug, Clone, Copy)]
 pub struct Reception<'a> {
@@ -201,6 +204,12 @@ impl AccountingEvent {
     pub fn kind(&self) -> Option<EventKind> {
         self.envelope.event_type.as_ref()?.kind()
     }
+
+    /// What it reports of a write, in one word ([`EventKind::outcome`]).
+    #[must_use]
+    pub fn outcome(&self) -> &'static str {
+        self.kind().map_or(OTHER_OUTCOME, |kind| kind.outcome())
+    }
 }
 
 impl AccountingData {
@@ -266,6 +275,19 @@ impl EventKind {
             .into_iter()
             .find(|(ending, _)| last.ends_with(ending))
             .map_or_else(|| Self::Unknown(text.to_owned()), |(_, kind)| kind)
+    }
+
+    /// What an event of this kind reports of a write, in one word, for metrics and commands.
+    #[must_use]
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Deleted => "deleted",
+            Self::Disabled => "disabled",
+            Self::ErrorOccurred => "error",
+            Self::Acknowledge | Self::Unknown(_) => OTHER_OUTCOME,
+        }
     }
 }
 
@@ -369,6 +391,27 @@ mod tests {
             ("", EventKind::Unknown(String::new())),
         ] {
             assert_eq!(EventKind::parse(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn outcome_of_an_event_is_one_word() {
+        let reception = Reception { connector: "hooks", received_at: 0 };
+        for (event_type, outcome) in [
+            (r#"{"EventType":"ChargeCreated"}"#, "created"),
+            (r#"{"SemanticName":"Svc.ACC.Charges.ChargeUpdated"}"#, "updated"),
+            (r#"{"EventType":"ChargeDeleted"}"#, "deleted"),
+            (r#"{"EventType":"SupplierDisabled"}"#, "disabled"),
+            (r#"{"EventType":"ErrorOccurred"}"#, "error"),
+            (r#"{"EventType":"ChargeMoved"}"#, "other"),
+            ("{}", "other"),
+            ("null", "other"),
+        ] {
+            let json = format!(r#"{{"EventType":{event_type}}}"#);
+            let event =
+                AccountingEvent::from_json(json.as_bytes(), AccountingResource::Charges, reception).unwrap();
+
+            assert_eq!(event.outcome(), outcome, "{event_type}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, iter, pin::Pin, sync::Arc};
 
-use model::{EncodedRecord, Error as ModelError, Outgoing};
+use model::{EncodedRecord, Error as ModelError, Outgoing, Value};
 
 use crate::{
     publish::{DeadLetters, Preparer, PublishFailure, PublishStage},
@@ -44,8 +44,8 @@ pub(super) struct PreparedRecord {
 /// What a record counts as once Kafka has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordKind {
-    /// An event.
-    Value,
+    /// An event; an accounting one with its resource and outcome, by which it is counted.
+    Value(Option<(&'static str, &'static str)>),
     /// A dead letter, or the first piece of one; for an error of this class.
     Letter(PublishStage, &'static str),
     /// Another piece.
@@ -69,7 +69,9 @@ pub(super) fn records(
     let mut refused = Vec::new();
     for record in outgoing {
         match ready.preparer.prepare(&record) {
-            Ok(record) => records.push(PreparedRecord { record, kind: RecordKind::Value }),
+            Ok(encoded) => {
+                records.push(PreparedRecord { record: encoded, kind: RecordKind::Value(counted_as(&record)) })
+            }
             Err(error) if error.retry().is_retriable() => return None,
             Err(error) => {
                 refused.push((record, PublishFailure::new(PublishStage::Convert, error.class(), &error)))
@@ -82,6 +84,14 @@ pub(super) fn records(
         records.extend(letters(ready, delivery, meant, failure, 1));
     }
     Some(records)
+}
+
+/// Resource and outcome of an accounting event.
+fn counted_as(record: &Outgoing) -> Option<(&'static str, &'static str)> {
+    match record.value.as_deref() {
+        Some(Value::AccountingEvent(event)) => Some((event.resource.name(), event.outcome())),
+        _ => None,
+    }
 }
 
 /// The dead letter of a delivery, ready to be sent; see [`dead_letter::records`].
@@ -98,4 +108,37 @@ pub(super) fn letters(
     let first = iter::once(RecordKind::Letter(failure.stage, failure.class));
     let kinds = first.chain(iter::repeat(RecordKind::Piece));
     records.into_iter().zip(kinds).map(|(record, kind)| PreparedRecord { record, kind }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use base::metrics::ALL;
+    use model::{AccountingEvent, AccountingResource, Origin, Reception, RecordMeta};
+
+    use super::*;
+
+    #[test]
+    fn every_event_of_every_resource_has_its_series() {
+        let metric = ALL.iter().find(|metric| metric.name == "tributary_accounting_events_total").unwrap();
+        let values = |label: &str| metric.labels.iter().find(|(key, _)| *key == label).unwrap().1;
+        let reception = Reception { connector: "hooks", received_at: 0 };
+        let mut outcomes = Vec::new();
+
+        for resource in AccountingResource::all() {
+            for name in ["XCreated", "XUpdated", "XDeleted", "XDisabled", "ErrorOccurred", "XMoved"] {
+                let json = format!(
+                    r#"{{"EventType":{{"EventType":"{name}"}},"TenantId":"7","JsonData":"{{\"CorrelationId\":\"c\"}}"}}"#
+                );
+                let event = AccountingEvent::from_json(json.as_bytes(), resource, reception).unwrap();
+                let outgoing = Outgoing::new(event.into(), RecordMeta::new("o", Origin::Webhook)).unwrap();
+
+                let (entity, outcome) = counted_as(&outgoing).unwrap();
+
+                assert!(values("entity").contains(&entity), "{entity}");
+                outcomes.push(outcome);
+            }
+        }
+        assert_eq!(outcomes[..6], *values("outcome"), "no outcome is never counted");
+        assert_eq!(values("entity").len(), AccountingResource::all().count());
+    }
 }

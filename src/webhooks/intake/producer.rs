@@ -268,7 +268,12 @@ impl<S: ProducerFactory> Future for PendingReports<S> {
 
 fn acknowledged(kind: RecordKind, sent_at: Instant) {
     match kind {
-        RecordKind::Value => metrics::records_published(Origin::Webhook.name(), 1),
+        RecordKind::Value(event) => {
+            metrics::records_published(Origin::Webhook.name(), 1);
+            if let Some((resource, outcome)) = event {
+                metrics::accounting_event_published(resource, outcome);
+            }
+        }
         RecordKind::Letter(stage, class) => metrics::dead_letter_written(stage, class),
         RecordKind::Piece => return,
     }

@@ -3,7 +3,7 @@
 //! They are cached once the process has its recorder ([`cache_series`]). Until then, and under a test's own recorder, each
 //! update looks up its series.
 
-use std::sync::OnceLock;
+use std::{collections::HashMap, sync::OnceLock};
 
 use metrics::{Counter, Histogram, counter, histogram};
 
@@ -16,6 +16,8 @@ pub(super) struct CachedSeries {
     pub(super) published: Counter,
     /// How long their acknowledgement took.
     pub(super) published_after: Histogram,
+    /// Accounting events, by resource and outcome.
+    pub(super) accounting_events: HashMap<(&'static str, &'static str), Counter>,
     accounting: Durable,
     invoicing: Durable,
 }
@@ -41,9 +43,16 @@ pub fn cache_series() {
         count: counter!(DELIVERIES.name, "family" => family.label(), "outcome" => "durable"),
         seconds: histogram!(DELIVERY_SECONDS.name, "family" => family.label()),
     };
+    let of_resource = |entity: &'static str| {
+        EVENT_OUTCOMES.iter().map(move |outcome| {
+            let series = counter!(ACCOUNTING_EVENTS.name, "entity" => entity, "outcome" => *outcome);
+            ((entity, *outcome), series)
+        })
+    };
     KEPT.get_or_init(|| CachedSeries {
         published: counter!(RECORDS_PUBLISHED.name, "origin" => "webhook"),
         published_after: histogram!(PUBLISH_SECONDS.name),
+        accounting_events: RESOURCES.iter().copied().flat_map(of_resource).collect(),
         accounting: durable(DeliveryFamily::Accounting),
         invoicing: durable(DeliveryFamily::Invoicing),
     });

@@ -106,6 +106,17 @@ pub fn records_published(origin: &'static str, count: u64) {
     }
 }
 
+/// An accounting event is acknowledged; `entity` and `outcome` are of the metric's.
+pub fn accounting_event_published(entity: &'static str, outcome: &'static str) {
+    debug_assert!(RESOURCES.contains(&entity) && EVENT_OUTCOMES.contains(&outcome), "{entity}, {outcome}");
+    match cached_series::get().and_then(|kept| kept.accounting_events.get(&(entity, outcome))) {
+        Some(series) => series.increment(1),
+        None => {
+            counter!(ACCOUNTING_EVENTS.name, "entity" => entity, "outcome" => outcome).increment(1);
+        }
+    }
+}
+
 /// A record was acknowledged this long after it was sent.
 pub fn published_after(elapsed: Duration) {
     match cached_series::get() {

@@ -138,6 +138,10 @@ pub(super) const ENTITIES: &[&str] = &[
     "integration-files",
     "payroll",
 ];
+/// Entities that have accounting events: all but the last, payroll.
+pub(super) const RESOURCES: &[&str] = ENTITIES.split_at(ENTITIES.len() - 1).0;
+/// What an accounting event can report.
+pub(super) const EVENT_OUTCOMES: &[&str] = &["created", "updated", "deleted", "disabled", "error", "other"];
 const LISTS: &[&str] = &["companies", "customers", "accounts", "payroll"];
 const METHODS: &[&str] = &["single", "counting", "none"];
 const LANES: &[&str] = &["webhook", "repair", "snapshot"];
@@ -161,6 +165,8 @@ kept! {
         "Always 1; the label has the running version.";
     RECORDS_PUBLISHED = counter "tributary_records_published_total" &[("origin", ORIGINS)],
         "Records acknowledged by Kafka, or committed in a transaction, by origin.";
+    ACCOUNTING_EVENTS = counter "tributary_accounting_events_total" &[("entity", RESOURCES), ("outcome", EVENT_OUTCOMES)],
+        "Accounting events acknowledged by Kafka, by resource and by what they report: `error` is the provider's ErrorOccurred, a failed write; `other` is an event of an unknown name. Repeated deliveries do not count.";
     PUBLISH_SECONDS = histogram(LATENCY_BUCKETS) "tributary_publish_seconds" &[],
         "Time from sending a record to Kafka's acknowledgement.";
     EVENTS_FAILED = counter "tributary_events_failed_total" &[("stage", PublishStage::VARIANTS)],
