@@ -1,7 +1,8 @@
 //! The command line: the only module that wires the others together.
 //!
 //! Results go to stdout, logs and errors to stderr. Exit codes: 0 success; 1 a problem outside (broker, registry, topic, disk);
-//! 2 a problem in the configuration or the command line, and nothing was started. A bad connector file does not stop `run`.
+//! 2 a problem in the configuration or the command line, and nothing was started; 3 `events trace` found no event. A bad connector file
+//! does not stop `run`.
 
 mod auth;
 mod check;
@@ -11,6 +12,7 @@ mod dead_letters;
 mod declarations;
 #[cfg(feature = "simulator")]
 mod demo;
+mod events;
 mod examples;
 mod gaps;
 mod load;
@@ -122,6 +124,11 @@ enum QuietCommand {
         #[command(subcommand)]
         command: dead_letters::DeadLettersCommand,
     },
+    /// Finds events in the topics, such as the outcome of a write
+    Events {
+        #[command(subcommand)]
+        command: events::EventsCommand,
+    },
 }
 
 // A command that a running worker executes. (A doc comment would be part of the help.)
@@ -185,6 +192,8 @@ enum CommandError {
     Outside(Box<dyn Error>),
     /// Exit code 1; the command has already reported the problem.
     Reported,
+    /// Exit code 3: there is nothing of what was searched for, and the search was complete. What it was, and where.
+    NotFound(String),
 }
 
 impl From<Problem> for CommandError {
@@ -234,6 +243,10 @@ pub fn run(
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(CommandError::Reported) => ExitCode::from(1),
+        Err(CommandError::NotFound(message)) => {
+            writeln!(stderr, "{message}").ok();
+            ExitCode::from(3)
+        }
         // The reader, such as `head`, has closed the pipe.
         Err(CommandError::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
         Err(CommandError::Outside(error)) => {
@@ -323,6 +336,7 @@ async fn run_quiet(command: QuietCommand, environment: &Environment, out: &mut d
         QuietCommand::Auth { command } => auth::run(command, environment, out).await,
         QuietCommand::Webhooks { command } => webhooks::run(command, environment, out).await,
         QuietCommand::DeadLetters { command } => dead_letters::run(command, environment, out).await,
+        QuietCommand::Events { command } => events::run(command, environment, out).await,
     }
 }
 

@@ -55,6 +55,11 @@ pub(super) fn since(text: &str) -> Result<i64, &'static str> {
     Ok((Moment::now().micros() / 1_000 - before * 1_000).max(0))
 }
 
+/// A duration such as `90s`.
+pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
+    seconds(text).map(Duration::from_secs).ok_or("must be a duration such as 90s, 15m, 2h or 7d")
+}
+
 fn seconds(text: &str) -> Option<u64> {
     let unit = match text.as_bytes().last()? {
         b's' => 1,
@@ -80,6 +85,14 @@ mod tests {
         assert!((7_140_000..7_260_000).contains(&hours), "{hours}");
         for wrong in ["", "h", "2", "-2h", "2w", "yesterday", "2026-11-15"] {
             assert!(since(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn duration_is_a_number_with_a_unit() {
+        assert_eq!(duration("15m"), Ok(Duration::from_secs(900)));
+        for wrong in ["", "m", "15", "1.5h", "2026-11-15T09:00:00Z"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -76,6 +76,9 @@ BEFORE = {
     "tributary webhooks send --secret-env": """
         export HOOKS=$ACCOUNTING_WEBHOOK_SECRET
         echo 'not a delivery' >delivery.json""",
+    "tributary events trace 5c1d9f80-0003-4000-8000-000000000003 --config": """
+        printf '%s' '{"EventType":{"Resource":"Customers","EventType":"ErrorOccurred"},"ExtraPartitionInformation":{"PartitionClientId":"acme-1"},"JsonData":"{\\"SvcProcessId\\":\\"5c1d9f80-0003-4000-8000-000000000003\\"}"}' >outcome.json
+        tributary webhooks send --connector webhooks --body outcome.json""",
     "tributary dead-letters show": "letter=$(tributary dead-letters list --connector webhooks --reason Malformed --json | texts place | head -1)",
 }
 

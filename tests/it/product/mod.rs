@@ -16,6 +16,7 @@ mod conformance;
 mod dead_letters;
 mod declared;
 mod enrich;
+mod events;
 pub(crate) mod fencing;
 mod grants;
 pub(crate) mod group;
@@ -59,6 +60,7 @@ pub(crate) fn tests() -> Vec<Test> {
         dead_letters::tests(),
         declared::tests(),
         enrich::tests(),
+        events::tests(),
         fencing::tests(),
         grants::tests(),
         group::tests(),

@@ -11,11 +11,24 @@ pub(crate) struct Delivery {
     event: &'static str,
     sequence: u32,
     user: String,
+    write: WriteIds,
 }
+
+/// The ids of the write that a delivery reports.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteIds {
+    pub(super) process: &'static str,
+    pub(super) conversation: &'static str,
+}
+
+/// The write of deliveries that name no other.
+const WRITE: WriteIds =
+    WriteIds { process: "4f4f3c92-2f2a-4c5e-8c5e-1f0f6f1f0f6f", conversation: "conversation-1" };
 
 impl Delivery {
     pub(crate) fn change(id: &str, company: &'static str, sequence: u32) -> Self {
-        Self { id: id.to_owned(), company, event: "CustomerUpdated", sequence, user: "user-1".to_owned() }
+        let (event, user) = ("CustomerUpdated", "user-1".to_owned());
+        Self { id: id.to_owned(), company, event, sequence, user, write: WRITE }
     }
 
     /// The same change by a user with this name.
@@ -23,28 +36,37 @@ impl Delivery {
         Self { user, ..self }
     }
 
+    /// The outcome of a write.
+    pub(super) fn outcome(id: &str, company: &'static str, event: &'static str, write: WriteIds) -> Self {
+        Self { event, write, ..Self::change(id, company, 7) }
+    }
+
     pub(super) fn acknowledge(id: &str) -> Self {
         Self { event: "Acknowledge", ..Self::change(id, "", 0) }
     }
 
     pub(crate) fn body(&self) -> String {
-        let Self { id, company, event, sequence, user } = self;
+        let Self { id, company, event, sequence, user, write: WriteIds { process, conversation } } = self;
         let asks = *event == "Acknowledge";
-        let data = if asks {
-            json!({ "Arguments": "Acknowledge" })
-        } else {
-            json!({
+        let data = match *event {
+            "Acknowledge" => json!({ "Arguments": "Acknowledge" }),
+            // The document does not show its members.
+            "ErrorOccurred" => json!({
+                "CorrelationId": "customer:1", "SvcProcessId": process, "ErrorCode": 409,
+                "ErrorMessage": "the code exists",
+            }),
+            _ => json!({
                 "CorrelationId": "customer:1", "Version": "03/14/2025 09:26:53.5897932",
                 "SequenceVersion": sequence.to_string(), "SvcSourceInterface": "Api",
-                "SvcProcessId": "4f4f3c92-2f2a-4c5e-8c5e-1f0f6f1f0f6f", "SvcSourceAction": "Update",
-            })
+                "SvcProcessId": process, "SvcSourceAction": "Update",
+            }),
         };
         let partition = match asks {
             true => json!({}),
             false => json!({ "PartitionClientId": company, "UserName": "someone" }),
         };
         json!({
-            "WebhookId": "webhook-1", "OutgoingId": id, "ConversationId": "conversation-1", "TenantId": "tenant-1",
+            "WebhookId": "webhook-1", "OutgoingId": id, "ConversationId": conversation, "TenantId": "tenant-1",
             "ExtraPartitionInformation": partition,
             "EventType": {
                 "AppName": "Svc", "Domain": "ACC", "Resource": "Customers", "EventType": event,

@@ -8,9 +8,10 @@ pub(crate) mod delivery;
 mod hidden;
 mod living;
 mod outage;
+mod outcomes;
 
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [living::tests(), outage::tests(), hidden::tests()].into_iter().flatten().collect()
+    [living::tests(), outage::tests(), outcomes::tests(), hidden::tests()].into_iter().flatten().collect()
 }
