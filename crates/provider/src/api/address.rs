@@ -10,7 +10,7 @@ use super::error::Cause;
 
 /// The `context` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ContextHeader<'a> {
+pub enum ContextHeader<'a> {
     /// Not sent.
     Absent,
     /// The value `none`.

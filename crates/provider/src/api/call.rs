@@ -46,10 +46,9 @@ pub(super) enum Authority<'a> {
     Nobody,
 }
 
-/// A successful response, read to its end.
+/// A response. Only a successful one (200 to 299) is parsed and always read to its end.
 #[derive(Debug)]
 pub(super) struct ApiResponse<'a> {
-    /// 200 to 299.
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,

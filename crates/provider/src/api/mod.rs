@@ -21,6 +21,7 @@ mod body;
 pub mod budget;
 mod call;
 mod error;
+mod inspect;
 pub mod invoicing;
 mod paging;
 mod payroll;
@@ -43,8 +44,10 @@ use model::Traceparent;
 use self::request::{AreaClient, ClientCore};
 pub use self::{
     accounting::{Accounting, Document},
+    address::ContextHeader,
     budget::{Budget, Budgets, Rates},
     error::{Acted, AnsweredBy, Cause, Endpoint, Error, Limit, Reach},
+    inspect::{Inspection, Inspector, RawAnswer},
     invoicing::Invoicing,
     paging::{
         NextPage, Oddities, Page, PageRequest, PageWalk, Pagination, Total, WalkStep, page_hash, row_hash,
@@ -168,6 +171,11 @@ impl Client {
     /// The invoicing API, with tokens such as those of [`invoicing::InvoicingTokens`].
     pub fn invoicing(&self, tokens: Arc<dyn Tokens>) -> Invoicing {
         Invoicing(self.area_client(ApiArea::Invoicing, tokens))
+    }
+
+    /// Reads of any path of an API that return every answer as it arrives.
+    pub fn inspector(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> Inspector {
+        Inspector(self.area_client(area, tokens))
     }
 
     fn area_client(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> AreaClient {

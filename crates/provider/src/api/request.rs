@@ -155,6 +155,17 @@ impl ClientCore {
         options: &CallOptions,
         parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
+        self.observed_call(call, options, &|_| {}, parse).await
+    }
+
+    /// The same. `observe` gets every response that was read, also those that end in an error or another attempt.
+    pub(super) async fn observed_call<T>(
+        &self,
+        call: &ApiCall<'_>,
+        options: &CallOptions,
+        observe: &(dyn Fn(&ApiResponse<'_>) + Sync),
+        parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
+    ) -> Result<T, Error> {
         let target = self.target(call).map_err(|cause| call.failed(cause, Acted::No))?;
         let mut renewed = false;
         let mut refused: Option<Error> = None;
@@ -162,7 +173,7 @@ impl ClientCore {
             let Admission { pass, permit, access } =
                 self.turn(call, options).await.map_err(|cause| not_admitted(call, refused.take(), cause))?;
             let in_flight = CircuitGuard { pass, since: Instant::now(), patience: self.patience() };
-            let outcome = self.attempt(call, options, &target, access.as_ref(), &parse).await;
+            let outcome = self.attempt(call, options, &target, access.as_ref(), observe, &parse).await;
             let elapsed = in_flight.since.elapsed();
             self.count(call, &outcome, elapsed);
             in_flight.end(&outcome);
@@ -289,6 +300,7 @@ impl ClientCore {
         options: &CallOptions,
         target: &CallTarget,
         access: Option<&Access>,
+        observe: &(dyn Fn(&ApiResponse<'_>) + Sync),
         parse: &impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let request =
@@ -320,7 +332,10 @@ impl ClientCore {
             // The status is enough if the body does not arrive in time.
             let body = timeout_at(end, body::read_start(response)).await.unwrap_or_default();
             let cause = verdict::refusal(status, &headers, &body, access.is_some(), &self.clock);
-            return Err(failed(cause, body::excerpt(&body, &secrets)));
+            let excerpt = body::excerpt(&body, &secrets);
+            let times = read_times(sent, &headers);
+            observe(&ApiResponse { status, headers, body, times, secrets });
+            return Err(failed(cause, excerpt));
         }
         let body = match timeout_at(end, http::read_bounded(response, self.transport.response_limit)).await {
             Ok(Ok(body)) => body,
@@ -328,8 +343,9 @@ impl ClientCore {
             Ok(Err(ReadError::Broken(error))) => return Err(failed(broken(error, Cause::Truncated), None)),
             Err(_) => return Err(failed(late(), None)),
         };
-        let times = ReadTimes { sent, answered: SystemTime::now(), date: date(&headers), age: age(&headers) };
+        let times = read_times(sent, &headers);
         let answer = ApiResponse { status, headers, body, times, secrets };
+        observe(&answer);
         parse(&answer).map_err(|cause| {
             let words = matches!(cause, Cause::NotJson).then(|| body::excerpt(&answer.body, &answer.secrets));
             failed(cause, words.flatten())
@@ -469,6 +485,11 @@ fn trace(given: Option<Traceparent>) -> Traceparent {
         None => Traceparent::new(id, parent, 0),
     };
     next.unwrap_or_else(|_| Traceparent::derived("no trace"))
+}
+
+/// The times of a response that has just been read.
+fn read_times(sent: SystemTime, headers: &HeaderMap) -> ReadTimes {
+    ReadTimes { sent, answered: SystemTime::now(), date: date(headers), age: age(headers) }
 }
 
 /// How long the response was in a cache, if it was.
