@@ -1,4 +1,4 @@
-//! A login from the browser's callback to the grant in the topic.
+//! A login from the browser's callback to the grant: in the topic, or only in this process.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ pub(in crate::cli) struct LoginFlow<'a> {
     pub(super) clock: ProviderClock,
     /// Whether the login may change the tenant of the grant.
     pub(super) replace: bool,
-    grants: &'a GrantsTopic,
+    /// Where the grant is stored; `None` keeps it in this process.
+    grants: Option<&'a GrantsTopic>,
 }
 
 /// Why a login brought no grant.
@@ -49,7 +50,7 @@ pub(in crate::cli) enum Error {
 impl<'a> LoginFlow<'a> {
     /// `tolerance` is how much the provider's clock may differ.
     pub(in crate::cli) fn new(
-        grants: &'a GrantsTopic,
+        grants: Option<&'a GrantsTopic>,
         provider: &'a Provider,
         area: Area,
         tolerance: Duration,
@@ -78,7 +79,7 @@ impl<'a> LoginFlow<'a> {
         ended
     }
 
-    /// Exchanges the code for tokens and stores the grant.
+    /// Exchanges the code for tokens, and stores the grant if there is a topic.
     pub(in crate::cli) async fn finish(
         &self,
         login: PendingLogin,
@@ -86,12 +87,16 @@ impl<'a> LoginFlow<'a> {
     ) -> Result<Grant, Error> {
         let entered = login.finish(code.map_err(Error::Callback)?).await.map_err(Error::Login)?;
         let Self { area, provider, grant, clock, replace, grants } = self;
-        grants.log_in(grant, *area, provider, clock, &entered, *replace).await.map_err(Error::Store)
+        let kept = match grants {
+            Some(grants) => grants.log_in(grant, *area, provider, clock, &entered, *replace).await,
+            None => grants_topic::new_grant(grant, *area, provider, clock, &entered),
+        };
+        kept.map_err(Error::Store)
     }
 
     fn page(&self, ended: &Result<Grant, Error>) -> LoginPage {
         match ended {
-            Ok(grant) => LoginPage::done(self.grant, grant.login.shown.as_deref()),
+            Ok(grant) => LoginPage::done(self.grants.map(|_| self.grant), grant.login.shown.as_deref()),
             Err(Error::Callback(CallbackError::NotTrusted)) => LoginPage::NOT_TRUSTED,
             Err(Error::Callback(error @ CallbackError::Refused { .. })) => {
                 LoginPage::refused(&error.to_string())

@@ -42,19 +42,19 @@ const TOPIC_POLL: Duration = Duration::from_millis(100);
 
 /// A grant of the topic.
 #[derive(Debug)]
-pub(super) struct StoredGrant {
-    pub(super) name: String,
+pub(in crate::cli) struct StoredGrant {
+    pub(in crate::cli) name: String,
     /// Fingerprint of the encryption key; `None` if the record is not one of ours.
     pub(super) kid: Option<String>,
     /// Time of the record, in milliseconds since 1970.
     pub(super) written_ms: Option<i64>,
     /// The grant, or why it cannot be decrypted here.
-    pub(super) grant: Result<Grant, UnreadableGrant>,
+    pub(in crate::cli) grant: Result<Grant, UnreadableGrant>,
 }
 
 /// Why a grant cannot be decrypted here.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UnreadableGrant {
+pub(in crate::cli) enum UnreadableGrant {
     #[error("grant.encryption.key is not set here: set it to the key that the workers use")]
     NoKey,
     #[error("grant.encryption.key is the key {ours} here: set it to the key that the workers use")]
@@ -200,28 +200,11 @@ impl GrantsTopic {
         entered: &CompletedLogin,
         replace: bool,
     ) -> Result<Grant, Error> {
-        let id = random::hex::<16>().map_err(|_| Error::Random)?;
-        let at_ms = clock.now_ms();
-        let claims = &entered.claims;
-        let login = GrantLogin {
-            id,
-            at_ms,
-            subject: claims.subject.clone().unwrap_or_default(),
-            shown: claims.text("email").or_else(|| claims.text("given_name")).map(str::to_owned),
-            client_id: provider.oauth.client_id.clone(),
-            auth_url: provider.auth_url.to_string(),
-            origins: vec![origin(&provider.base_url)],
-            tenant: claims.tenant().map(str::to_owned),
-        };
+        let (login, issued) = login_of(area, provider, clock, entered)?;
         let check_tenant = |before: &Grant| match replace {
             true => Ok(()),
             false => before.login.check_tenant(login.tenant.as_deref()),
         };
-        let scopes = Some(entered.scopes.clone());
-        let issued = IssuedTokens { scopes, ..issued_tokens(entered.granted.clone(), at_ms) };
-        if issued.refresh.is_none() {
-            return Err(Error::NoRefreshToken { area });
-        }
         let log_in = |before: Option<&Grant>| {
             before.map_or(Ok(()), check_tenant).ok()?;
             Grant::log_in(before, name, area, login.clone(), issued.clone())
@@ -251,6 +234,46 @@ impl GrantsTopic {
         let log_out = |before: Option<&Grant>| before.map(|grant| grant.log_out(now_ms));
         Ok(writer.write(Instant::now() + KAFKA_TIMEOUT, log_out).await?)
     }
+}
+
+/// The grant of a login that is not stored.
+pub(super) fn new_grant(
+    name: &str,
+    area: Area,
+    provider: &Provider,
+    clock: &ProviderClock,
+    entered: &CompletedLogin,
+) -> Result<Grant, Error> {
+    let (login, issued) = login_of(area, provider, clock, entered)?;
+    Grant::log_in(None, name, area, login, issued).ok_or(Error::NoRefreshToken { area })
+}
+
+/// Who logged in, and the tokens of the login.
+fn login_of(
+    area: Area,
+    provider: &Provider,
+    clock: &ProviderClock,
+    entered: &CompletedLogin,
+) -> Result<(GrantLogin, IssuedTokens), Error> {
+    let id = random::hex::<16>().map_err(|_| Error::Random)?;
+    let at_ms = clock.now_ms();
+    let claims = &entered.claims;
+    let login = GrantLogin {
+        id,
+        at_ms,
+        subject: claims.subject.clone().unwrap_or_default(),
+        shown: claims.text("email").or_else(|| claims.text("given_name")).map(str::to_owned),
+        client_id: provider.oauth.client_id.clone(),
+        auth_url: provider.auth_url.to_string(),
+        origins: vec![origin(&provider.base_url)],
+        tenant: claims.tenant().map(str::to_owned),
+    };
+    let scopes = Some(entered.scopes.clone());
+    let issued = IssuedTokens { scopes, ..issued_tokens(entered.granted.clone(), at_ms) };
+    if issued.refresh.is_none() {
+        return Err(Error::NoRefreshToken { area });
+    }
+    Ok((login, issued))
 }
 
 /// Why a grant was not stored.
@@ -313,7 +336,7 @@ fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
 }
 
 /// All grants of the topic, decrypted if there is a key; empty if the topic does not exist.
-pub(super) async fn look(worker: &Worker) -> Result<Vec<StoredGrant>> {
+pub(in crate::cli) async fn look(worker: &Worker) -> Result<Vec<StoredGrant>> {
     let keys = worker.keyring()?.map(Arc::new);
     let admin = Admin::Real(worker.kafka.clone());
     let Some(count) = partitions(&admin, &worker.topics.grant.name).await? else {

@@ -29,7 +29,7 @@ use super::{
 
 use crate::{
     cli::{Environment, Result, load, outside, problem, resolve, table::harmless},
-    config::{Connector, Problem, Worker},
+    config::{Connector, Problem},
     logins::grant_name,
 };
 
@@ -44,6 +44,15 @@ pub(in crate::cli) struct LoginOptions {
     /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    browser: BrowserArgs,
+    #[command(flatten)]
+    skip: SkippedChecks,
+}
+
+// How the person logs in. Not a doc comment, which clap would show as the command's help.
+#[derive(Args)]
+pub(in crate::cli) struct BrowserArgs {
     /// Port of localhost for the redirect, if oauth.redirect.uri is unset; default: any free port
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
@@ -60,8 +69,6 @@ pub(in crate::cli) struct LoginOptions {
     /// How long to wait for the login
     #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
-    #[command(flatten)]
-    skip: SkippedChecks,
 }
 
 // Each skips one check. Not a doc comment, which clap would show as the command's help.
@@ -81,7 +88,7 @@ struct SkippedChecks {
 
 /// How the code comes back from the browser.
 #[derive(Debug, PartialEq, Eq)]
-enum ReturnPath {
+pub(in crate::cli) enum ReturnPath {
     /// To a listener on this machine; with the registered address, or one that is built once the port is known.
     Listen(ListenAddress, Option<String>),
     /// The person pastes it; with the redirect address.
@@ -98,7 +105,7 @@ pub(super) async fn run(options: &LoginOptions, environment: &Environment, out: 
                       and invoicing.login.password";
         return Err(problem(options.area.scopes_key(), None, rule, remedy).into());
     }
-    let return_path = return_path(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
+    let return_path = options.browser.return_path(provider)?;
     let worker = load::load(config, &[], environment)?.worker;
     let grants = GrantsTopic::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
     grants.check_owners(&worker)?;
@@ -108,40 +115,60 @@ pub(super) async fn run(options: &LoginOptions, environment: &Environment, out: 
     if !options.skip.replace {
         grants.check_login(grant_name(provider, options.area), options.area, provider)?;
     }
-    let mut flow = LoginFlow::new(&grants, provider, options.area, worker.clock_skew_max);
+    let mut flow = LoginFlow::new(Some(&grants), provider, options.area, worker.clock_skew_max);
     flow.replace = options.skip.replace;
-    let session = LoginSession {
-        flow,
-        options,
-        limit: Duration::from_secs(options.timeout * 60),
-        worker: &worker,
-        connector: &connector.common().name,
-    };
-    match return_path {
-        ReturnPath::Paste(redirect) => session.by_hand(&redirect, out).await,
-        ReturnPath::Listen(place, address) => {
-            session.by_browser(&place, address.as_deref(), environment, out).await
+    let grant = options.browser.log_in(&flow, return_path, environment, out).await?;
+    let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
+    let tenant = grant.login.tenant.as_deref().unwrap_or("unknown");
+    writeln!(out, "logged in as {who} (tenant: {tenant}): the workers have the grant {}{until}", flow.grant)?;
+    if !options.skip.no_call {
+        let answer = probe::first_company(options.area, provider, &flow.clock, &grant).await;
+        writeln!(out, "{answer}")?;
+    }
+    match restart_failed(&worker, options.area, flow.grant).await {
+        Ok(names) if names.is_empty() => Ok(()),
+        Ok(names) => writeln!(out, "restarted failed tasks of {}", names.join(", ")),
+        // The login itself succeeded.
+        Err(error) => writeln!(
+            out,
+            "could not restart failed tasks ({}): run `tributary connectors restart {} --tasks --only-failed`",
+            ErrorChain(&error),
+            connector.common().name
+        ),
+    }
+    .map_err(outside)
+}
+
+impl BrowserArgs {
+    /// How the code will come back, by these options and `oauth.redirect.uri`.
+    pub(in crate::cli) fn return_path(&self, provider: &Provider) -> Result<ReturnPath, Problem> {
+        return_path(provider.oauth.redirect_uri.as_deref(), self.port, self.paste)
+    }
+
+    /// Has the person log in. Prompts go to `out`.
+    pub(in crate::cli) async fn log_in(
+        &self,
+        flow: &LoginFlow<'_>,
+        return_path: ReturnPath,
+        environment: &Environment,
+        out: &mut dyn Write,
+    ) -> Result<Grant> {
+        match return_path {
+            ReturnPath::Paste(redirect) => self.by_hand(flow, &redirect, out).await,
+            ReturnPath::Listen(place, address) => {
+                self.by_browser(flow, &place, address.as_deref(), environment, out).await
+            }
         }
     }
-}
 
-/// A login in the terminal: prompts, result and follow-up.
-struct LoginSession<'a> {
-    flow: LoginFlow<'a>,
-    options: &'a LoginOptions,
-    limit: Duration,
-    worker: &'a Worker,
-    connector: &'a str,
-}
-
-impl LoginSession<'_> {
     async fn by_browser(
         &self,
+        flow: &LoginFlow<'_>,
         place: &ListenAddress,
         address: Option<&str>,
         environment: &Environment,
         out: &mut dyn Write,
-    ) -> Result {
+    ) -> Result<Grant> {
         let listener = CallbackListener::bind(place).await.map_err(|source| {
             let remedy = match address {
                 Some(_) => "register an address with another port and set it as oauth.redirect.uri",
@@ -150,57 +177,36 @@ impl LoginSession<'_> {
             ListenError { port: place.port, remedy, source }
         })?;
         let redirect = address.unwrap_or(listener.redirect()).to_owned();
-        let login = self.begin(&redirect, out)?;
+        let login = begin(flow, &redirect, out)?;
         #[cfg(feature = "simulator")]
-        if self.options.simulated {
-            let grant = simulated::log_in(&self.flow, login, listener, &redirect, self.limit).await?;
-            return self.report(grant, out).await;
+        if self.simulated {
+            return simulated::log_in(flow, login, listener, &redirect, self.limit()).await;
         }
-        let is_shown = !self.options.no_browser && browser::open(login.address().as_str(), environment).await;
+        let is_shown = !self.no_browser && browser::open(login.address().as_str(), environment).await;
         let now =
             if is_shown { "A browser should show it now" } else { "Open it in a browser on this machine" };
         writeln!(out, "{now}. Waiting for the browser to come back to {redirect}")?;
         out.flush()?;
-        self.report(self.flow.receive(login, listener, self.limit).await?, out).await
+        Ok(flow.receive(login, listener, self.limit()).await?)
     }
 
-    async fn by_hand(&self, redirect: &str, out: &mut dyn Write) -> Result {
-        let login = self.begin(redirect, out)?;
-        let late = |_: Elapsed| outside(flow::Error::TimedOut { limit: self.limit });
-        let pasted = timeout(self.limit, paste::ask(out)).await.map_err(late)??;
+    async fn by_hand(&self, flow: &LoginFlow<'_>, redirect: &str, out: &mut dyn Write) -> Result<Grant> {
+        let login = begin(flow, redirect, out)?;
+        let late = |_: Elapsed| outside(flow::Error::TimedOut { limit: self.limit() });
+        let pasted = timeout(self.limit(), paste::ask(out)).await.map_err(late)??;
         let code = login.accept_pasted(pasted.reveal());
-        self.report(self.flow.finish(login, code).await?, out).await
+        Ok(flow.finish(login, code).await?)
     }
 
-    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<PendingLogin> {
-        let LoginFlow { area, grant, .. } = self.flow;
-        let login = self.flow.begin(redirect)?;
-        writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())?;
-        Ok(login)
+    const fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout * 60)
     }
+}
 
-    async fn report(&self, grant: Grant, out: &mut dyn Write) -> Result {
-        let LoginFlow { area, provider, grant: name, .. } = self.flow;
-        let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
-        let tenant = grant.login.tenant.as_deref().unwrap_or("unknown");
-        writeln!(out, "logged in as {who} (tenant: {tenant}): the workers have the grant {name}{until}")?;
-        if !self.options.skip.no_call {
-            let answer = probe::first_company(area, provider, &self.flow.clock, &grant).await;
-            writeln!(out, "{answer}")?;
-        }
-        match restart_failed(self.worker, area, name).await {
-            Ok(names) if names.is_empty() => Ok(()),
-            Ok(names) => writeln!(out, "restarted failed tasks of {}", names.join(", ")),
-            // The login itself succeeded.
-            Err(error) => writeln!(
-                out,
-                "could not restart failed tasks ({}): run `tributary connectors restart {} --tasks --only-failed`",
-                ErrorChain(&error),
-                self.connector
-            ),
-        }
-        .map_err(outside)
-    }
+fn begin(flow: &LoginFlow<'_>, redirect: &str, out: &mut dyn Write) -> Result<PendingLogin> {
+    let login = flow.begin(redirect)?;
+    writeln!(out, "To log in for {} (grant {}), open:\n\n  {}\n", flow.area, flow.grant, login.address())?;
+    Ok(login)
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ pub(super) mod grants_topic;
 pub(super) mod login;
 mod page;
 mod paste;
-mod probe;
+pub(super) mod probe;
 #[cfg(feature = "simulator")]
 pub(super) mod simulated;
 mod status;

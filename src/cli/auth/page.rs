@@ -66,13 +66,14 @@ impl LoginPage {
         Self { status, title, text: Cow::Borrowed(text) }
     }
 
-    /// The grant is stored; `who` logged in, where that is known.
-    pub(super) fn done(grant: &str, who: Option<&str>) -> Self {
+    /// The grant is stored under this name, or used by the command alone; `who` logged in, where that is known.
+    pub(super) fn done(grant: Option<&str>, who: Option<&str>) -> Self {
         let who = who.map_or_else(String::new, |who| format!(" as <b>{}</b>", escape(who)));
-        let text = format!(
-            "You are logged in{who}, and the workers have the grant <b>{}</b>. You can close this page.",
-            escape(grant)
-        );
+        let kept = match grant {
+            Some(grant) => format!("the workers have the grant <b>{}</b>", escape(grant)),
+            None => "only the command in the terminal uses the login".to_owned(),
+        };
+        let text = format!("You are logged in{who}, and {kept}. You can close this page.");
         Self { status: StatusCode::OK, title: "Logged in", text: text.into() }
     }
 
@@ -165,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_stored_login_reads_as_done() {
-        let done = LoginPage::done("accounting", Some("ana@example.com"));
+        let done = LoginPage::done(Some("accounting"), Some("ana@example.com"));
 
         let (status, text) = shown(done).await;
 

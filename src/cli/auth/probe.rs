@@ -48,10 +48,7 @@ pub(super) async fn first_company(
 }
 
 async fn request_first(area: Area, client: &Client, grant: &Grant) -> Result<Option<String>, Error> {
-    let Some(tokens) = grant.tokens() else { return Ok(None) };
-    let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
-    let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
-    let tokens = Arc::new(LoginToken { area, access });
+    let Some(tokens) = LoginToken::of(grant).map(Arc::new) else { return Ok(None) };
     let ask = CallOptions::within(Priority::Webhook, CALL_TIMEOUT);
     match area {
         Area::Accounting => {
@@ -68,11 +65,21 @@ async fn request_first(area: Area, client: &Client, grant: &Grant) -> Result<Opt
     }
 }
 
-/// Provides only the token of the login.
+/// Provides only the access token of a grant as it is, and never refreshes it.
 #[derive(Debug)]
-struct LoginToken {
+pub(in crate::cli) struct LoginToken {
     area: Area,
     access: Access,
+}
+
+impl LoginToken {
+    /// `None` if the grant has no tokens.
+    pub(in crate::cli) fn of(grant: &Grant) -> Option<Self> {
+        let tokens = grant.tokens()?;
+        let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
+        let expires_ms = Some(tokens.access_expires_ms);
+        Some(Self { area: grant.area, access: Access { header, serial: grant.serial, expires_ms } })
+    }
 }
 
 #[async_trait]
@@ -84,7 +91,7 @@ impl Tokens for LoginToken {
     async fn instead_of(&self, _: &Access, _: Instant) -> Result<Access, auth::Error> {
         Err(auth::Error::Login {
             area: self.area.name(),
-            source: "the API refuses the new token".into(),
+            source: "the API refuses the token of the login".into(),
             retry: Retry::Never,
         })
     }

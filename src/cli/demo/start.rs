@@ -149,7 +149,7 @@ impl DemoServices {
     /// Logs in as `tributary auth login --simulated` does. Returns a line for display.
     async fn log_in_for(&self, area: Area, provider: &Provider) -> Result<String> {
         let grants = GrantsTopic::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
-        let flow = LoginFlow::new(&grants, provider, area, self.worker.clock_skew_max);
+        let flow = LoginFlow::new(Some(&grants), provider, area, self.worker.clock_skew_max);
         let listener =
             CallbackListener::bind(&ListenAddress { port: 0, path: DEFAULT_PATH.to_owned() }).await?;
         let redirect = listener.redirect().to_owned();

@@ -54,7 +54,7 @@ async fn a_second_callback_is_late() {
     let callback = timeout(LIMIT, listener.callback()).await.unwrap();
 
     let meanwhile = send(port, "/back?code=1", &host).await;
-    callback.show(LoginPage::done("books", None));
+    callback.show(LoginPage::done(Some("books"), None));
     let first = first.await.unwrap();
     let afterwards = send(port, "/back?code=1", &host).await;
 
