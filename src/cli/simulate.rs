@@ -5,6 +5,7 @@ use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::{Args, ValueEnum};
@@ -17,6 +18,7 @@ use simulator::{
     knobs::Knobs,
     settings::{Settings, Tls, WorldSettings},
     timestamp,
+    transcript::Transcript,
 };
 
 use super::{CommandError, Result, outside, problem, signals::Signals};
@@ -74,6 +76,9 @@ struct WorldArgs {
     /// Payroll companies
     #[arg(long, default_value_t = 100)]
     payroll_companies: u32,
+    /// Answer from a transcript of `tributary probe --save` instead; only the login is simulated
+    #[arg(long, value_name = "FILE")]
+    transcript: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -165,21 +170,29 @@ fn settings(options: &SimulateOptions) -> Result<Settings> {
         TlsArgs { is_generated: true, .. } => Tls::Generated,
         _ => Tls::Off,
     };
-    let WorldArgs { seed, companies, customers, accounts, others, payroll_companies } = options.world;
+    let WorldArgs { seed, companies, customers, accounts, others, payroll_companies, transcript } =
+        &options.world;
+    let transcript = transcript.as_deref().map(|path| {
+        let parsed = Transcript::parse(&read("--transcript", path)?);
+        let remedy = "name a file that `tributary probe --save` has written";
+        let unusable = |rule| problem("--transcript", &*path.to_string_lossy(), rule, remedy);
+        Ok::<_, CommandError>(Arc::new(parsed.map_err(unusable)?))
+    });
     let receiver_roots =
         options.receiver_root.iter().map(|path| read("--receiver-root", path)).collect::<Result<_, _>>()?;
     Ok(Settings {
         address: SocketAddr::new(options.address, options.port),
         tls,
         world: WorldSettings {
-            seed,
-            companies,
-            customers,
-            accounts,
-            others,
-            payroll_companies,
+            seed: *seed,
+            companies: *companies,
+            customers: *customers,
+            accounts: *accounts,
+            others: *others,
+            payroll_companies: *payroll_companies,
             ..WorldSettings::default()
         },
+        transcript: transcript.transpose()?,
         frozen_at: options.frozen_at,
         receiver_roots,
         journal_limit: options.journal as usize,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::identity::Caller;
 
@@ -38,6 +39,16 @@ struct CompanyObject {
 }
 
 impl SentContext {
+    /// As transcripts have it.
+    pub(super) fn json(&self) -> Value {
+        match self {
+            Self::Absent => Value::Null,
+            Self::None => json!("none"),
+            Self::Company(company) => json!({ "clientId": company }),
+            Self::Invalid(_) => json!("invalid"),
+        }
+    }
+
     /// Parses the `context` of a request.
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all("context").iter();

@@ -42,6 +42,7 @@ mod recent;
 pub mod settings;
 mod start;
 pub mod timestamp;
+pub mod transcript;
 mod validation;
 pub mod world;
 

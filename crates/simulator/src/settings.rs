@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
 };
 
-use super::{catalog::Resource, clock::Ticks, knobs::Knobs};
+use super::{catalog::Resource, clock::Ticks, knobs::Knobs, transcript::Transcript};
 
 /// Companies in the initial world at most.
 pub const MAX_COMPANIES: u32 = 1_000_000;
@@ -46,6 +47,8 @@ defaults! {
         pub journal_limit: usize = 100_000,
         /// The initial knobs.
         pub knobs: Knobs = Knobs::default(),
+        /// Recorded answers that the APIs give instead of their own.
+        pub transcript: Option<Arc<Transcript>> = None,
     }
 }
 

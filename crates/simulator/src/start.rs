@@ -122,10 +122,10 @@ fn router(provider: &Arc<SimulatedProvider>) -> Router {
         .layer(middleware::map_response_with_state(Arc::clone(&provider.core), set_date))
 }
 
-/// Dates an answer by the provider's clock instead of the machine's.
+/// Dates an answer by the provider's clock instead of the machine's, unless a transcript has dated it.
 async fn set_date(State(core): State<Arc<Core>>, mut answer: Response) -> Response {
     if let Ok(date) = HeaderValue::try_from(core.clock.now().http_date()) {
-        answer.headers_mut().insert(header::DATE, date);
+        answer.headers_mut().entry(header::DATE).or_insert(date);
     }
     answer
 }

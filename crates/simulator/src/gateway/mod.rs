@@ -219,6 +219,9 @@ async fn answer(
     request: HttpRequest,
     next: Option<Next>,
 ) -> Response {
+    if let Some(transcript) = &gateway.core.settings.transcript {
+        return transcript.answer(request.uri(), &context.json(), gateway.core.clock.now());
+    }
     let Some(next) = next else { return unknown_path() };
     let (mut parts, body) = request.into_parts();
     if checks::is_hidden(&gateway.core.knobs().gateway, &parts.method, parts.uri.path()) {
