@@ -17,6 +17,7 @@ mod examples;
 mod gaps;
 mod load;
 mod open_files;
+mod probe;
 mod remedy;
 mod resolve;
 mod run;
@@ -114,6 +115,8 @@ enum QuietCommand {
         #[command(subcommand)]
         command: auth::AuthCommand,
     },
+    /// Reads the real provider to find out what its document leaves open, and proposes settings; sends only GETs
+    Probe(probe::ProbeOptions),
     /// Signs and sends test deliveries to any receiver
     Webhooks {
         #[command(subcommand)]
@@ -334,6 +337,7 @@ async fn run_quiet(command: QuietCommand, environment: &Environment, out: &mut d
         QuietCommand::Snapshot(remote) => snapshot::run(remote.command, &remote.access, out).await,
         QuietCommand::Verify(options) => snapshot::verify(&options, out).await,
         QuietCommand::Auth { command } => auth::run(command, environment, out).await,
+        QuietCommand::Probe(options) => Box::pin(probe::run(&options, environment, out)).await,
         QuietCommand::Webhooks { command } => webhooks::run(command, environment, out).await,
         QuietCommand::DeadLetters { command } => dead_letters::run(command, environment, out).await,
         QuietCommand::Events { command } => events::run(command, environment, out).await,

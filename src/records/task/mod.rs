@@ -153,6 +153,7 @@ use provider::{
     auth::Area,
 };
 
+pub(crate) use self::lists::shows_less;
 pub(super) use self::taking::transactional_id;
 use self::{
     directory::Directory,

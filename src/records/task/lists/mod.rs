@@ -69,6 +69,7 @@ use tokio::sync::{mpsc::UnboundedReceiver, watch};
 use model::{Certificate, CompanyId, DesiredRunState, Key, List, RecordId, Run, RunId, RunProgress, Stamp};
 use provider::api;
 
+pub(crate) use self::probe::shows_less;
 use self::{
     comparing::{Strangers, Suspect},
     job::{Answer, Job, Offer, Stage, UnlistedReads, What},

@@ -38,7 +38,7 @@ pub(super) async fn is_thin(
 }
 
 /// Whether a row shows less than its record; `None` if their versions differ or one is not an object.
-fn shows_less(row: &[u8], record: &[u8]) -> Option<bool> {
+pub(crate) fn shows_less(row: &[u8], record: &[u8]) -> Option<bool> {
     let object = |json: &[u8]| serde_json::from_slice::<Map<String, Json>>(json).ok();
     let (row, record) = (object(row)?, object(record)?);
     if row.get("sequenceVersion") != record.get("sequenceVersion") {

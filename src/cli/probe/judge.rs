@@ -1,0 +1,378 @@
+//! What answers mean. No I/O: each function gets answers and returns what they show, or why they show nothing.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use model::Moment;
+use provider::api::{Pagination, RawAnswer};
+
+/// Fewer rows are in some order by chance.
+const MIN_ORDERED_ROWS: usize = 6;
+/// Members by which a list may be ordered.
+const ORDERED_BY: [&str; 7] =
+    ["version", "sequenceVersion", "lastUpdate", "companyCode", "code", "accountCode", "correlationId"];
+
+/// Status and form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AnswerShape {
+    status: u16,
+    form: &'static str,
+}
+
+impl AnswerShape {
+    pub(super) fn of(answer: &RawAnswer) -> Self {
+        let is_html = answer.header("content-type").is_some_and(|kind| kind.contains("html"));
+        let form = match serde_json::from_slice::<Value>(&answer.body) {
+            _ if answer.body.trim_ascii().is_empty() => "no body",
+            Ok(Value::Object(members)) if members.contains_key("statusCode") => "the gateway's JSON",
+            Ok(Value::Object(members)) if members.contains_key("httpCode") || members.contains_key("ok") => {
+                "the API's JSON"
+            }
+            Ok(_) => "other JSON",
+            Err(_) if is_html => "an HTML page",
+            Err(_) => "text",
+        };
+        Self { status: answer.status, form }
+    }
+
+    /// Whether it says that there is nothing at this address.
+    pub(super) const fn is_missing(self) -> bool {
+        matches!(self.status, 404 | 410)
+    }
+}
+
+impl fmt::Display for AnswerShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {}", self.status, self.form)
+    }
+}
+
+/// The rows of a list; `None` if the answer is none.
+pub(super) fn rows(answer: &RawAnswer) -> Option<Vec<Value>> {
+    let body = answer.body.trim_ascii();
+    if answer.status != 200 {
+        return None;
+    }
+    if body.is_empty() {
+        return Some(Vec::new());
+    }
+    serde_json::from_slice::<Option<Vec<Value>>>(body).ok().map(Option::unwrap_or_default)
+}
+
+/// Non-empty id of a row.
+pub(super) fn id(row: &Value) -> Option<&str> {
+    row["correlationId"].as_str().filter(|id| !id.is_empty())
+}
+
+/// The form of an empty list.
+pub(super) fn empty_form(answer: &RawAnswer) -> Result<&'static str, String> {
+    match (answer.status, answer.body.trim_ascii()) {
+        (200, b"") => Ok("no body"),
+        (200, b"null") => Ok("null"),
+        (200, _) if rows(answer).is_some_and(|rows| rows.is_empty()) => Ok("[]"),
+        (200, _) => Err("the page after the end has rows".to_owned()),
+        _ => Err(format!("the page after the end was answered {}", AnswerShape::of(answer))),
+    }
+}
+
+/// The provider's number of the first page, and how that shows, by its pages 0 and 1.
+pub(super) fn first_page(zero: &RawAnswer, one: &RawAnswer) -> Result<(u32, String), String> {
+    let Some(one) = rows(one) else { return Err("page 1 is no JSON array".to_owned()) };
+    let first = |how: &str| Ok((1, format!("1; page 0 {how}")));
+    match (zero.status, rows(zero)) {
+        (200, Some(zero)) if zero.is_empty() && one.is_empty() => Err("the list is empty".to_owned()),
+        (200, Some(zero)) if zero.is_empty() => first("is empty"),
+        (200, Some(zero)) if is_same(&zero, &one) => first("is the same"),
+        (200, Some(_)) => Ok((0, "0".to_owned())),
+        (200, None) => Err("page 0 is no JSON array".to_owned()),
+        (status, _) => first(&format!("is answered {status}")),
+    }
+}
+
+/// Whether two pages share at least half of their rows: some may change meanwhile.
+fn is_same(one: &[Value], other: &[Value]) -> bool {
+    let shared = other.iter().filter(|row| one.contains(row)).count();
+    shared > 0 && 2 * shared >= one.len().max(other.len())
+}
+
+/// The largest page, by a large page and the one after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageLimit {
+    /// More rows were requested and follow.
+    CutTo(usize),
+    /// Nothing larger was requested, or the list has no more rows.
+    AtLeast(usize),
+    /// More rows came than were requested.
+    Ignored(usize),
+}
+
+/// The limit that two consecutive pages of `asked` rows show.
+pub(super) fn page_limit(asked: usize, first: usize, next: usize) -> PageLimit {
+    match first {
+        first if first > asked => PageLimit::Ignored(first),
+        first if next > first => PageLimit::AtLeast(next),
+        first if first < asked && next > 0 => PageLimit::CutTo(first),
+        first => PageLimit::AtLeast(first),
+    }
+}
+
+/// What `X-Pagination` says of a page with this number. `rows` is their count if the page shows the whole list.
+pub(super) fn pagination(header: Option<&str>, number: u32, rows: Option<usize>) -> String {
+    let Some(header) = header else { return "not sent".to_owned() };
+    let Ok(sent) = serde_json::from_str::<Pagination>(header) else {
+        return "sent, but not as currentPage, totalPages, totalCount".to_owned();
+    };
+    let total = match rows {
+        None => "totalCount not checked, because the list has more pages",
+        Some(rows) if sent.total_count == rows as u64 => "totalCount is right",
+        Some(_) => "totalCount is wrong",
+    };
+    let page = if sent.current_page == u64::from(number) { "" } else { "; currentPage is another number" };
+    format!("sent; {total}{page}")
+}
+
+/// A value that rows can be ordered by.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SortKey {
+    Number(i128),
+    Time(Moment),
+    Text(String),
+}
+
+impl SortKey {
+    fn of(member: &str, value: &Value) -> Option<Self> {
+        match value {
+            Value::Number(number) => number.as_i64().map(|number| Self::Number(number.into())),
+            Value::String(text) if member == "sequenceVersion" => text.parse().ok().map(Self::Number),
+            Value::String(text) => {
+                Some(Moment::parse(text).map_or_else(|| Self::Text(text.clone()), Self::Time))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `ascending` or `descending`, if the rows are ordered by a member.
+fn direction(rows: &[Value], member: &str) -> Option<&'static str> {
+    let keys: Option<Vec<SortKey>> = rows.iter().map(|row| SortKey::of(member, &row[member])).collect();
+    let keys = keys.filter(|keys| keys.len() >= MIN_ORDERED_ROWS && keys.first() != keys.last())?;
+    if keys.is_sorted() { Some("ascending") } else { keys.iter().rev().is_sorted().then_some("descending") }
+}
+
+/// The order of a list. Rows without an id are none of its records if others have one.
+pub(super) fn order(rows: &[Value]) -> Result<String, String> {
+    let with_id: Vec<Value> = rows.iter().filter(|row| id(row).is_some()).cloned().collect();
+    let rows = if with_id.is_empty() { rows } else { &with_id };
+    if rows.len() < MIN_ORDERED_ROWS {
+        return Err(format!("{} rows are too few: name a larger company with --company", rows.len()));
+    }
+    let by = |way| {
+        let members = ORDERED_BY.into_iter().filter(|member| direction(rows, member) == Some(way));
+        let members: Vec<&str> = members.collect();
+        (!members.is_empty()).then(|| format!("{way} by {}", members.join(", ")))
+    };
+    let found: Vec<String> = ["ascending", "descending"].into_iter().filter_map(by).collect();
+    Ok(if found.is_empty() { "by no member that rows show".to_owned() } else { found.join("; ") })
+}
+
+/// What `OrderBy` does, by the list without it and the answer with it.
+pub(super) fn order_by(member: &str, plain: &[Value], ordered: &RawAnswer) -> Result<String, String> {
+    let Some(rows) = rows(ordered) else {
+        return Ok(format!("refused: {}", AnswerShape::of(ordered)));
+    };
+    if plain.len() < MIN_ORDERED_ROWS {
+        return Err(format!("{} rows are too few", plain.len()));
+    }
+    Ok(match (direction(&rows, member), direction(plain, member)) {
+        _ if rows.is_empty() => "empties the list".to_owned(),
+        (Some(way), Some(same)) if way == same => {
+            "no effect: the list is in that order without it".to_owned()
+        }
+        (Some(way), _) => format!("applied, {way}"),
+        (None, _) if plain.starts_with(&rows) || rows.starts_with(plain) => "ignored".to_owned(),
+        (None, _) => "applied, but not in the order of the values".to_owned(),
+    })
+}
+
+/// What a filter does, by answers to filters that fit every row, no row, and every row by a timestamp.
+pub(super) fn filter(all: &RawAnswer, none: &RawAnswer, timestamp: &RawAnswer) -> String {
+    let stamps = |answer: &RawAnswer| match rows(answer) {
+        Some(rows) if !rows.is_empty() => "timestamps are accepted".to_owned(),
+        Some(_) => "a timestamp empties the list".to_owned(),
+        None => format!("a timestamp is refused: {}", AnswerShape::of(answer)),
+    };
+    match (rows(all), rows(none)) {
+        (None, _) => format!("refused: {}", AnswerShape::of(all)),
+        (Some(all), Some(none)) if all.is_empty() && none.is_empty() => "empties the list".to_owned(),
+        (Some(_), Some(none)) if none.is_empty() => format!("applied; {}", stamps(timestamp)),
+        (Some(_), Some(_)) => "ignored".to_owned(),
+        (Some(_), None) => format!("applied to some values only: {}", AnswerShape::of(none)),
+    }
+}
+
+/// The contexts that the by-id path of a resource takes; `None` if the path is unknown. `answers`: to the same id in each context.
+/// `missing`: the answer for an unknown id elsewhere; `unknown`: that for an unknown path.
+pub(super) fn by_id_path(
+    answers: &[(&'static str, RawAnswer)],
+    missing: Option<AnswerShape>,
+    unknown: AnswerShape,
+) -> Result<Option<Vec<&'static str>>, String> {
+    let shapes: Vec<_> =
+        answers.iter().map(|(context, answer)| (*context, AnswerShape::of(answer))).collect();
+    if shapes.iter().all(|(_, shape)| *shape == unknown) {
+        return match missing {
+            Some(missing) if missing != unknown => Ok(None),
+            _ => Err(format!("an unknown path and a missing record are both answered {unknown}")),
+        };
+    }
+    let is_answered = |shape: AnswerShape| {
+        shape.status == 200 || missing.map_or(shape.is_missing(), |missing| shape == missing)
+    };
+    let contexts = shapes.iter().filter(|(_, shape)| is_answered(*shape)).map(|(context, _)| *context);
+    Ok(Some(contexts.collect()))
+}
+
+/// How far the provider's clock is ahead, by all answers: the median, which has an error of up to a second.
+pub(super) fn clock(ahead_ms: &[i64]) -> Result<i64, String> {
+    let mut all = ahead_ms.to_vec();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().ok_or_else(|| "no answer had a Date".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::json;
+
+    use provider::api::ReadTimes;
+
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> RawAnswer {
+        let now = SystemTime::now();
+        let times = ReadTimes { sent: now, answered: now, date: None, age: None };
+        let headers = http::HeaderMap::from_iter([(
+            http::header::CONTENT_TYPE,
+            http::HeaderValue::from_static(if body.starts_with('<') { "text/html" } else { "text/plain" }),
+        )]);
+        RawAnswer { status, headers, body: body.to_owned().into(), times }
+    }
+
+    fn list(versions: &[u32]) -> RawAnswer {
+        let rows: Vec<Value> = versions
+            .iter()
+            .map(|one| json!({ "correlationId": format!("id-{one}"), "sequenceVersion": one.to_string() }))
+            .collect();
+        answer(200, &Value::from(rows).to_string())
+    }
+
+    #[test]
+    fn pages_0_and_1_show_the_first_number() {
+        for (zero, one, expected) in [
+            (answer(400, "{}"), list(&[1, 2]), Ok((1, "1; page 0 is answered 400"))),
+            (answer(500, ""), list(&[1]), Ok((1, "1; page 0 is answered 500"))),
+            (answer(200, "null"), list(&[1]), Ok((1, "1; page 0 is empty"))),
+            (list(&[1, 2, 3]), list(&[1, 2, 4]), Ok((1, "1; page 0 is the same"))),
+            (list(&[1, 2]), list(&[3]), Ok((0, "0"))),
+            (list(&[1]), answer(200, "[]"), Ok((0, "0"))),
+            (answer(200, ""), answer(200, "[]"), Err("the list is empty")),
+            (list(&[1]), answer(200, "{}"), Err("page 1 is no JSON array")),
+        ] {
+            let expected = expected.map(|(base, words)| (base, words.to_owned())).map_err(str::to_owned);
+            assert_eq!(first_page(&zero, &one), expected);
+        }
+    }
+
+    #[test]
+    fn two_pages_show_the_limit_of_the_page_size() {
+        for (asked, first, next, limit) in [
+            (1_000, 50, 50, PageLimit::CutTo(50)),
+            (1_000, 50, 3, PageLimit::CutTo(50)),
+            (1_000, 50, 0, PageLimit::AtLeast(50)),
+            (1_000, 1_000, 7, PageLimit::AtLeast(1_000)),
+            // The first page leaves out rows.
+            (1_000, 50, 60, PageLimit::AtLeast(60)),
+            (10, 50, 0, PageLimit::Ignored(50)),
+        ] {
+            assert_eq!(page_limit(asked, first, next), limit, "{asked} {first} {next}");
+        }
+    }
+
+    #[test]
+    fn x_pagination_is_compared_with_the_rows() {
+        let header = r#"{"currentPage":1,"totalPages":1,"totalCount":7}"#;
+        for (header, number, rows, words) in [
+            (None, 1, Some(7), "not sent"),
+            (Some("{}"), 1, Some(7), "sent, but not as currentPage, totalPages, totalCount"),
+            (Some(header), 1, Some(7), "sent; totalCount is right"),
+            (Some(header), 1, Some(6), "sent; totalCount is wrong"),
+            (
+                Some(header),
+                0,
+                None,
+                "sent; totalCount not checked, because the list has more pages; currentPage is another number",
+            ),
+        ] {
+            assert_eq!(pagination(header, number, rows), words);
+        }
+    }
+
+    #[test]
+    fn an_order_needs_enough_rows_and_numbers_compare_as_numbers() {
+        let order_of = |versions: &[u32]| order(&rows(&list(versions)).unwrap());
+
+        assert_eq!(order_of(&[8, 9, 10, 11, 12, 13]).unwrap(), "ascending by sequenceVersion");
+        assert_eq!(order_of(&[13, 12, 11, 10, 9, 8]).unwrap(), "descending by sequenceVersion");
+        assert_eq!(order_of(&[8, 7, 10, 3, 12, 1]).unwrap(), "by no member that rows show");
+        assert!(order_of(&[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn parameters_are_judged_by_what_they_change() {
+        let plain = rows(&list(&[5, 3, 9, 1, 7, 2])).unwrap();
+        let by = |ordered: &RawAnswer| order_by("sequenceVersion", &plain, ordered).unwrap();
+        assert_eq!(by(&list(&[1, 2, 3, 5, 7, 9])), "applied, ascending");
+        assert_eq!(by(&list(&[5, 3, 9, 1, 7, 2])), "ignored");
+        assert_eq!(by(&answer(200, "[]")), "empties the list");
+        assert_eq!(by(&answer(400, "")), "refused: 400 with no body");
+
+        let (all, none, refused) = (list(&[1]), answer(200, "[]"), answer(400, r#"{"ok":false}"#));
+        assert_eq!(filter(&all, &none, &all), "applied; timestamps are accepted");
+        let no_stamps = "applied; a timestamp is refused: 400 with the API's JSON";
+        assert_eq!(filter(&all, &none, &refused), no_stamps);
+        assert_eq!(filter(&all, &all, &all), "ignored");
+        assert_eq!(filter(&none, &none, &none), "empties the list");
+        assert_eq!(filter(&refused, &refused, &refused), "refused: 400 with the API's JSON");
+    }
+
+    #[test]
+    fn a_path_is_unknown_only_if_missing_records_look_different() {
+        let gateway = answer(404, r#"{"statusCode":404,"message":"x"}"#);
+        let api = answer(404, r#"{"ok":false,"httpCode":404}"#);
+        let context = answer(400, r#"{"ok":false,"httpCode":400}"#);
+        let (unknown, missing) = (AnswerShape::of(&gateway), AnswerShape::of(&api));
+        let judge = |company: &RawAnswer, none: &RawAnswer, missing| {
+            by_id_path(&[("the company", company.clone()), ("none", none.clone())], Some(missing), unknown)
+        };
+
+        assert_eq!(judge(&gateway, &gateway, missing), Ok(None));
+        assert_eq!(judge(&api, &context, missing), Ok(Some(vec!["the company"])));
+        assert_eq!(judge(&context, &api, missing), Ok(Some(vec!["none"])));
+        assert_eq!(judge(&gateway, &context, unknown), Ok(Some(vec!["the company"])));
+        assert!(judge(&gateway, &gateway, unknown).is_err());
+    }
+
+    #[test]
+    fn each_form_of_an_error_has_a_name() {
+        for (body, words) in [
+            ("<html>", "404 with an HTML page"),
+            ("Not here.", "404 with text"),
+            (" ", "404 with no body"),
+            (r#"{"error":{}}"#, "404 with other JSON"),
+        ] {
+            assert_eq!(AnswerShape::of(&answer(404, body)).to_string(), words);
+        }
+    }
+}

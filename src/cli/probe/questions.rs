@@ -1,0 +1,508 @@
+//! The questions of a probe, in the order in which one needs the answer of another.
+//!
+//! ```text
+//! company list ─▶ a company ─▶ its customers and accounts ─▶ records by id, unknown ids and paths
+//! payroll list ─▶ filter, OrderBy, paging        event names, clock and limits: from all answers
+//! ```
+//!
+//! A question without an answer is reported with the reason, and those that need its answer are not asked.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use model::{AccountingResource, EventKind, List};
+use provider::{api::RawAnswer, auth::Area};
+
+use super::{
+    judge::{self, AnswerShape, PageLimit},
+    report::{ProbeAnswer, ProbeFinding, ProbeReport},
+    session::{ContextForm, ProbeRequest, RecordedExchange, Session},
+};
+use crate::{
+    config::{RecordSource, connector::Rows},
+    records::task::shows_less,
+};
+
+/// An id that no record has. Transcripts keep it, so that a replayed probe sends the same.
+pub(super) const UNKNOWN_ID: &str = "7b1f0c5e-3a52-4d0e-9c1b-6e5f4a3d2c1b";
+/// A path that no document names.
+const UNKNOWN_PATH: &str = "accounting/api/tributaryProbe";
+/// Rows of a small page.
+const SMALL_PAGE: u32 = 10;
+/// The largest `page.size`.
+const LARGE_PAGE: u32 = 1_000;
+/// How far behind its first page a list has certainly ended.
+const FAR: u32 = 100_000;
+/// Rows of each list that are compared with their records.
+const COMPARED_ROWS: usize = 3;
+
+/// A run of all questions.
+pub(super) struct Prober<'a> {
+    session: Session,
+    /// The settings to compare with.
+    source: &'a RecordSource,
+    /// `clock.skew.max.ms`.
+    clock_skew_max: Duration,
+    findings: Vec<ProbeFinding>,
+}
+
+/// A list that can be read.
+struct ReadableList {
+    list: List,
+    request: ProbeRequest,
+    /// Number of its first page.
+    base: u32,
+    /// Largest page size that is not refused.
+    size: u32,
+    /// Rows of its first two pages.
+    rows: Vec<Value>,
+}
+
+/// The largest page of a list.
+struct LargestPage {
+    words: String,
+    /// Its rows, if larger pages are cut or refused.
+    limit: Option<u32>,
+    /// The requested size.
+    size: u32,
+    /// The first two pages of that size.
+    pages: [RawAnswer; 2],
+}
+
+impl<'a> Prober<'a> {
+    pub(super) fn new(session: Session, source: &'a RecordSource, clock_skew_max: Duration) -> Self {
+        Self { session, source, clock_skew_max, findings: Vec::new() }
+    }
+
+    /// Asks everything. `company`: the company to read; by default the first one. Returns the report and the exchanges.
+    pub(super) async fn run(mut self, company: Option<&str>) -> (ProbeReport, Vec<RecordedExchange>) {
+        let mut lists = Vec::new();
+        let request = |context| paged(&place(List::Companies, context), 1, SMALL_PAGE, &[]);
+        let forms = [ContextForm::Absent, ContextForm::None];
+        if let Some(context) =
+            self.contexts("company-list-context", "not sent, else none", &forms, request).await
+        {
+            lists.extend(self.list(List::Companies, context).await);
+        }
+        let first = || lists.iter().flat_map(|list| &list.rows).find_map(judge::id);
+        let company = company.or_else(first).map(str::to_owned);
+        for list in [List::Customers, List::Accounts] {
+            match &company {
+                Some(company) => lists.extend(self.list(list, ContextForm::Company(company.clone())).await),
+                None => self.add("list", list, "read with the company's context", no_company()),
+            }
+        }
+        if let Some(payroll) = self.list(List::Payroll, ContextForm::Absent).await {
+            self.payroll_parameters(&payroll).await;
+        }
+        match &company {
+            Some(company) => self.by_id(company, &lists).await,
+            None => self.add("by-id-path", "all resources", "known", no_company()),
+        }
+        self.event_names().await;
+        self.cite_all_answers();
+        (
+            ProbeReport { findings: self.findings, seen: self.session.seen },
+            self.session.tape.unwrap_or_default(),
+        )
+    }
+
+    fn add(
+        &mut self,
+        question: &'static str,
+        about: impl ToString,
+        assumed: impl Into<String>,
+        found: Result<impl Into<ProbeAnswer>, String>,
+    ) {
+        let (about, assumed, found) = (about.to_string(), assumed.into(), found.map(Into::into));
+        self.findings.push(ProbeFinding { question, about, found, assumed });
+    }
+
+    /// The same request with a page.
+    async fn page(&mut self, request: &ProbeRequest, number: u32, size: u32) -> Result<RawAnswer, String> {
+        self.session.get(&paged(request, number, size, &[])).await
+    }
+
+    /// Tries contexts for a read about companies. Returns the first that is accepted.
+    async fn contexts(
+        &mut self,
+        question: &'static str,
+        assumed: &str,
+        forms: &[ContextForm],
+        request: impl Fn(ContextForm) -> ProbeRequest,
+    ) -> Option<ContextForm> {
+        let mut accepted = Vec::new();
+        let mut refused = Err(String::new());
+        for form in forms {
+            let request = request(form.clone());
+            match self.session.get(&request).await {
+                Ok(answer) if answer.status == 200 => accepted.push(form.clone()),
+                Ok(answer) => refused = Err(self.session.refusal(&request, &answer)),
+                Err(reason) => refused = Err(reason),
+            }
+        }
+        let words: Vec<_> = accepted.iter().map(ContextForm::words).collect();
+        let found = if accepted.is_empty() { refused } else { Ok(words.join(" or ")) };
+        self.add(question, List::Companies, assumed, found);
+        accepted.into_iter().next()
+    }
+
+    /// All questions about one list; `None` if it cannot be read.
+    async fn list(&mut self, list: List, context: ContextForm) -> Option<ReadableList> {
+        let request = place(list, context);
+        let one = self.page(&request, 1, SMALL_PAGE).await;
+        let offered = match &one {
+            Err(reason) => Err(reason.clone()),
+            Ok(answer) if answer.status == 200 => Ok("offered".into()),
+            Ok(answer) if AnswerShape::of(answer).is_missing() => {
+                let lists = self.source.snapshot.lists.iter();
+                let settings = without("snapshot.lists", lists.copied().map(List::name), list.name());
+                let found = format!("not offered: {}", AnswerShape::of(answer));
+                Ok(ProbeAnswer { found, settings, ..ProbeAnswer::default() })
+            }
+            Ok(answer) => Err(self.session.refusal(&request, answer)),
+        };
+        self.add("list", list, "offered", offered);
+        let one = one.ok().filter(|answer| answer.status == 200)?;
+
+        let zero = self.page(&request, 0, SMALL_PAGE).await;
+        let first = zero.and_then(|zero| Ok((judge::first_page(&zero, &one)?, zero)));
+        let found = first.as_ref().map(|((_, words), _)| words.clone()).map_err(Clone::clone);
+        self.add("first-page", list, "learned for each list", found);
+        let ((base, _), zero) = first.ok()?;
+        let small = judge::rows(if base == 0 { &zero } else { &one }).unwrap_or_default();
+
+        let (size, pages) = self.largest_page(list, &request, base).await?;
+        let [first, next] = [0, 1].map(|place: usize| judge::rows(&pages[place]).unwrap_or_default());
+        let whole = next.is_empty().then_some(first.len());
+        let found = judge::pagination(pages[0].header("x-pagination"), base, whole);
+        self.add("pagination-header", list, "compared where it is sent, never needed", Ok(found));
+        if list.spans_companies() {
+            let far = self.page(&request, base + FAR, SMALL_PAGE).await;
+            let found = far.and_then(|far| judge::empty_form(&far));
+            self.add("empty-list", list, "[], null and no body are the same", found);
+        }
+        let is_stable = first.iter().zip(&small).all(|(one, other)| one == other);
+        let rows = [first, next].concat();
+        let order = judge::order(&rows).map(|order| {
+            format!("{order}{}", if is_stable { "" } else { "; two reads began with different rows" })
+        });
+        self.add("order", list, "any; no proof depends on it", order);
+        Some(ReadableList { list, request, base, size, rows })
+    }
+
+    /// The largest size that is not refused, with the first two pages of it; `None` if there are none.
+    async fn largest_page(
+        &mut self,
+        list: List,
+        request: &ProbeRequest,
+        base: u32,
+    ) -> Option<(u32, [RawAnswer; 2])> {
+        let configured = self.source.snapshot.page_size;
+        let (found, pages) = match self.find_largest_page(request, base).await {
+            Ok(LargestPage { words, limit, size, pages }) => {
+                let is_less = limit.filter(|limit| *limit < configured);
+                let settings = is_less.map(|limit| ("page.size", limit.to_string())).into_iter().collect();
+                (Ok(ProbeAnswer { settings, ..ProbeAnswer::from(words) }), Some((size, pages)))
+            }
+            Err(reason) => (Err(reason), None),
+        };
+        self.add("page-size", list, format!("page.size={configured}"), found);
+        pages
+    }
+
+    async fn find_largest_page(&mut self, request: &ProbeRequest, base: u32) -> Result<LargestPage, String> {
+        let (mut size, mut refused) = (LARGE_PAGE, None);
+        let mut first = self.page(request, base, size).await?;
+        if first.status != 200 {
+            refused = Some(AnswerShape::of(&first));
+            // A small page was accepted. Halves the rest until the limit is exact.
+            let (mut accepted, mut too_large) = (SMALL_PAGE, LARGE_PAGE);
+            while too_large - accepted > 1 {
+                let middle = u32::midpoint(accepted, too_large);
+                match self.page(request, base, middle).await?.status {
+                    200 => accepted = middle,
+                    _ => too_large = middle,
+                }
+            }
+            size = accepted;
+            first = self.page(request, base, size).await?;
+        }
+        let next = self.page(request, base + 1, size).await?;
+        let [Some(shown), Some(following)] =
+            [&first, &next].map(|page| judge::rows(page).map(|rows| rows.len()))
+        else {
+            return Err("a page is no JSON array".to_owned());
+        };
+        let limit = judge::page_limit(size as usize, shown, following);
+        let (words, limit) = match (refused, limit) {
+            (Some(refused), _) => (format!("{size}; a larger pageSize is refused: {refused}"), Some(size)),
+            (None, PageLimit::CutTo(rows)) => {
+                (format!("{rows}; a larger pageSize is cut"), u32::try_from(rows).ok())
+            }
+            (None, PageLimit::AtLeast(rows)) => (format!("at least {rows}"), None),
+            (None, PageLimit::Ignored(rows)) => (format!("pageSize is ignored: {rows} rows came"), None),
+        };
+        Ok(LargestPage { words, limit, size, pages: [first, next] })
+    }
+
+    async fn payroll_parameters(&mut self, payroll: &ReadableList) {
+        let ReadableList { request, base, size, rows, .. } = payroll;
+        let with = |more: &[(&'static str, &str)]| paged(request, *base, *size, more);
+
+        let member = self.source.snapshot.payroll_order_by.clone();
+        let ordered = self.session.get(&with(&[("OrderBy", &member)])).await;
+        let found = ordered.and_then(|ordered| judge::order_by(&member, rows, &ordered));
+        self.add("payroll-order", payroll.list, format!("payroll.order.by={member}"), found);
+
+        let mut answers = Vec::new();
+        for filter in
+            ["lastUpdate gt 1970-01-01", "lastUpdate gt 2999-12-31", "lastUpdate gt 1970-01-01T00:00:00Z"]
+        {
+            answers.push(self.session.get(&with(&[("filter", filter)])).await);
+        }
+        let answers: Result<Vec<RawAnswer>, String> = answers.into_iter().collect();
+        let found = answers.map(|answers| judge::filter(&answers[0], &answers[1], &answers[2]));
+        self.add("payroll-filter", payroll.list, "proved in each run, else the whole list is read", found);
+
+        let found = self.session.get(request).await.map(|answer| match answer.status {
+            200 => "optional".to_owned(),
+            _ => format!("required: {}", AnswerShape::of(&answer)),
+        });
+        self.add("payroll-paging", payroll.list, "always sent", found);
+    }
+
+    async fn by_id(&mut self, company: &str, lists: &[ReadableList]) {
+        let in_company = ContextForm::Company(company.to_owned());
+        let unknown = self.shape(&get(UNKNOWN_PATH, "", in_company.clone())).await;
+        self.add("unknown-path", "accounting", "any answer", unknown.clone().map(|shape| shape.to_string()));
+        let foreign = place(List::Customers, ContextForm::Company(UNKNOWN_ID.to_owned()));
+        let foreign = self.shape(&paged(&foreign, 1, SMALL_PAGE, &[])).await;
+        self.add("unknown-company", List::Customers, "any answer", foreign.map(|shape| shape.to_string()));
+
+        let forms = [in_company.clone(), ContextForm::None, ContextForm::Absent];
+        let request = |context| get(&by_id_path(AccountingResource::Companies), company, context);
+        let assumed = "the company, else none, else not sent";
+        let own = self.contexts("company-by-id-context", assumed, &forms, request).await;
+        let own = own.unwrap_or(ContextForm::Absent);
+        let mut missing = None;
+        for list in [List::Companies, List::Customers, List::Accounts] {
+            let Some(resource) = list.resource() else { continue };
+            let context = |id: &str| match (&own, list) {
+                (ContextForm::Company(_), List::Companies) => ContextForm::Company(id.to_owned()),
+                (own, List::Companies) => own.clone(),
+                _ => in_company.clone(),
+            };
+            let path = by_id_path(resource);
+            let shape = self.shape(&get(&path, UNKNOWN_ID, context(UNKNOWN_ID))).await;
+            missing = missing.or(shape.as_ref().ok().copied().filter(|shape| shape.is_missing()));
+            let assumed = "404 or 410 with any body, once the path has answered";
+            self.add("missing-record", resource, assumed, shape.map(|shape| shape.to_string()));
+            if let Some(rows) = lists.iter().find(|one| one.list == list) {
+                self.row_members(resource, rows, context).await;
+            }
+        }
+        let Ok(unknown) = unknown else { return };
+        for resource in AccountingResource::all().filter(|one| *one != AccountingResource::Companies) {
+            let list = lists.iter().find(|one| one.list.resource() == Some(resource));
+            let id = list.and_then(|list| list.rows.iter().find_map(judge::id)).unwrap_or(UNKNOWN_ID);
+            self.path_of(resource, id, &in_company, missing, unknown).await;
+        }
+    }
+
+    async fn shape(&mut self, request: &ProbeRequest) -> Result<AnswerShape, String> {
+        self.session.get(request).await.map(|answer| AnswerShape::of(&answer))
+    }
+
+    /// Whether rows of a list show whole records.
+    async fn row_members(
+        &mut self,
+        resource: AccountingResource,
+        list: &ReadableList,
+        context: impl Fn(&str) -> ContextForm,
+    ) {
+        let path = by_id_path(resource);
+        let mut found = Err("no row could be compared with its record".to_owned());
+        for (row, id) in list.rows.iter().filter_map(|row| Some((row, judge::id(row)?))).take(COMPARED_ROWS) {
+            let request = get(&path, id, context(id));
+            match self.session.get(&request).await {
+                Ok(answer) if answer.status == 200 => {
+                    match shows_less(row.to_string().as_bytes(), &answer.body) {
+                        Some(true) => {
+                            found = Ok(true);
+                            break;
+                        }
+                        Some(false) => found = Ok(false),
+                        None => {}
+                    }
+                }
+                Ok(answer) => found = found.map_err(|_| self.session.refusal(&request, &answer)),
+                Err(reason) => found = found.map_err(|_| reason),
+            }
+        }
+        let (rows, name) = (self.source.snapshot.rows, rows_name(self.source.snapshot.rows));
+        let found = found.map(|is_thin| {
+            let settings = if is_thin && rows == Rows::Full {
+                vec![("snapshot.rows", rows_name(Rows::Thin).to_owned())]
+            } else {
+                Vec::new()
+            };
+            let found = if is_thin { "less than the record" } else { "the whole record" };
+            ProbeAnswer { settings, ..ProbeAnswer::from(found) }
+        });
+        self.add("row-members", resource, format!("snapshot.rows={name}"), found);
+    }
+
+    async fn path_of(
+        &mut self,
+        resource: AccountingResource,
+        id: &str,
+        in_company: &ContextForm,
+        missing: Option<AnswerShape>,
+        unknown: AnswerShape,
+    ) {
+        let path = by_id_path(resource);
+        let mut answers = Vec::new();
+        let mut failed = None;
+        for context in [in_company.clone(), ContextForm::None] {
+            match self.session.get(&get(&path, id, context.clone())).await {
+                Ok(answer) => answers.push((context.words(), answer)),
+                Err(reason) => failed = Some(reason),
+            }
+        }
+        if let Some((_, answer)) =
+            answers.first().filter(|_| answers.iter().all(|(_, one)| one.status == 403))
+        {
+            failed = Some(self.session.refusal(&get(&path, id, ContextForm::None), answer));
+        }
+        let found = match failed {
+            Some(reason) => Err(reason),
+            None => judge::by_id_path(&answers, missing, unknown).map(|contexts| match contexts.as_deref() {
+                None => {
+                    let resources = self.source.enrich_resources.iter().copied();
+                    let names = resources.map(AccountingResource::name);
+                    let settings = without("enrich.resources", names, resource.name());
+                    ProbeAnswer { settings, ..ProbeAnswer::from("unknown to the gateway") }
+                }
+                Some([]) => "known, but no context is accepted".into(),
+                Some(contexts) => format!("known; context: {}", contexts.join(" or ")).into(),
+            }),
+        };
+        self.add(
+            "by-id-path",
+            resource,
+            "known; context: the company, none where events name no company",
+            found,
+        );
+    }
+
+    async fn event_names(&mut self) {
+        for resource in AccountingResource::all() {
+            let path = format!("{}/webhooks/events", resource.path());
+            let request = get(&path, "", ContextForm::None);
+            let found = match self.session.get(&request).await {
+                Ok(answer) if answer.status == 200 => event_names(&answer),
+                Ok(answer) => Err(self.session.refusal(&request, &answer)),
+                Err(reason) => Err(reason),
+            };
+            self.add("event-names", resource, "taken from here; the ending names the kind", found);
+        }
+    }
+
+    /// Clock and limits.
+    fn cite_all_answers(&mut self) {
+        let most = self.clock_skew_max;
+        let found = judge::clock(&self.session.seen.ahead_ms).map(|ahead_ms| {
+            let seconds = ahead_ms.unsigned_abs().saturating_add(500) / 1_000;
+            let found = match (seconds, ahead_ms > 0) {
+                (0 | 1, _) => "the same, to a second".to_owned(),
+                (_, true) => format!("the provider's is {seconds} s ahead"),
+                (_, false) => format!("the provider's is {seconds} s behind"),
+            };
+            let is_far = Duration::from_millis(ahead_ms.unsigned_abs()) > most;
+            let note = "correct the clock of this machine, or raise clock.skew.max.ms of the worker";
+            ProbeAnswer {
+                notes: is_far.then(|| note.to_owned()).into_iter().collect(),
+                ..ProbeAnswer::from(found)
+            }
+        });
+        self.add("clock", "all answers", format!("clock.skew.max.ms={}", most.as_millis()), found);
+
+        let seen = &self.session.seen;
+        let sent: Vec<String> = seen.limits.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let found = match (seen.answers, seen.throttled, sent.is_empty()) {
+            (0, ..) => Err("there was no answer".to_owned()),
+            (_, 0, true) => Ok("none".to_owned()),
+            (_, throttled, true) => Ok(format!("{throttled} × 429, without a header")),
+            (_, throttled, false) => Ok(format!("{throttled} × 429; {}", sent.join(", "))),
+        };
+        let assumed = format!("budget.requests.per.second={}, lowered by 429", self.source.budget_per_second);
+        self.add("rate-limit-headers", "all answers", assumed, found);
+    }
+}
+
+fn no_company() -> Result<ProbeAnswer, String> {
+    Err("no company is known: the list of companies shows none; name one with --company".to_owned())
+}
+
+fn get(path: &str, id: &str, context: ContextForm) -> ProbeRequest {
+    let (path, id) = (path.to_owned(), id.to_owned());
+    ProbeRequest { area: Area::Accounting, path, id, query: Vec::new(), context }
+}
+
+fn place(list: List, context: ContextForm) -> ProbeRequest {
+    match list.resource() {
+        Some(resource) => get(&resource.path(), "", context),
+        None => ProbeRequest { area: Area::Payroll, ..get("payroll/api/companies", "", context) },
+    }
+}
+
+fn paged(request: &ProbeRequest, number: u32, size: u32, more: &[(&'static str, &str)]) -> ProbeRequest {
+    let mut query = vec![("pageNumber", number.to_string()), ("pageSize", size.to_string())];
+    query.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    ProbeRequest { query, ..request.clone() }
+}
+
+fn by_id_path(resource: AccountingResource) -> String {
+    format!("{}/{{id}}", resource.path())
+}
+
+const fn rows_name(rows: Rows) -> &'static str {
+    match rows {
+        Rows::Probe => "probe",
+        Rows::Full => "full",
+        Rows::Thin => "thin",
+    }
+}
+
+/// The setting without one of its names; nothing if it does not have the name.
+fn without<'n>(
+    key: &'static str,
+    names: impl Iterator<Item = &'n str>,
+    unwanted: &str,
+) -> Vec<(&'static str, String)> {
+    let names: Vec<&str> = names.collect();
+    let kept: Vec<&str> = names.iter().copied().filter(|name| *name != unwanted).collect();
+    if kept.len() < names.len() { vec![(key, kept.join(","))] } else { Vec::new() }
+}
+
+/// The semantic names of an answer. A text that is no such name is not shown.
+fn event_names(answer: &RawAnswer) -> Result<ProbeAnswer, String> {
+    let Some(names) = judge::rows(answer) else { return Err("the answer is no JSON array".to_owned()) };
+    let names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap_or_default()).collect();
+    let shown = names.iter().map(|name| if is_semantic_name(name) { name } else { "(another text)" });
+    let found = shown.collect::<Vec<_>>().join(", ");
+    let is_odd =
+        |name: &&str| is_semantic_name(name) && matches!(EventKind::parse(name), EventKind::Unknown(_));
+    let note = |name: &str| format!("{name} ends with no known kind; its events lead to a read");
+    let notes = names.iter().copied().filter(is_odd).map(note).collect();
+    Ok(ProbeAnswer { notes, ..ProbeAnswer::from(found) })
+}
+
+/// Whether a text is the name of an event: words joined by dots.
+pub(super) fn is_semantic_name(text: &str) -> bool {
+    let is_word =
+        |word: &str| !word.is_empty() && word.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+    text.len() <= 200 && text.split('.').count() > 2 && text.split('.').all(is_word)
+}

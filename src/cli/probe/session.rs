@@ -1,0 +1,251 @@
+//! Sends the requests of a probe within its limits, and keeps what all answers show.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::Instant;
+
+use base::retry::{ErrorChain, Retry};
+use provider::{
+    api::{CallOptions, Cause, ContextHeader, Error, Inspection, Inspector, Priority, RawAnswer, Reach},
+    auth::Area,
+};
+
+use super::judge::AnswerShape;
+use crate::cli::table::harmless;
+
+/// Answers of a run at most. A provider without surprises needs about 100; each list that refuses large pages takes 10 more.
+pub(super) const MAX_ANSWERS: usize = 250;
+/// Time for all requests, beyond the time that the rate takes for [`MAX_ANSWERS`].
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time for one request, with the waits that the provider names.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bodies that are kept for a transcript at most.
+const MAX_TAPE_BYTES: usize = 64 << 20;
+/// Longer values of rate limit headers are not shown.
+const MAX_LIMIT_CHARS: usize = 40;
+
+/// The context that a request has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ContextForm {
+    Absent,
+    None,
+    /// The company of this correlation id.
+    Company(String),
+}
+
+impl ContextForm {
+    /// As reports name it.
+    pub(super) const fn words(&self) -> &'static str {
+        match self {
+            Self::Absent => "not sent",
+            Self::None => "none",
+            Self::Company(_) => "the company",
+        }
+    }
+
+    fn header(&self) -> ContextHeader<'_> {
+        match self {
+            Self::Absent => ContextHeader::Absent,
+            Self::None => ContextHeader::None,
+            Self::Company(id) => ContextHeader::Company(id),
+        }
+    }
+}
+
+/// A GET.
+#[derive(Debug, Clone)]
+pub(super) struct ProbeRequest {
+    pub(super) area: Area,
+    /// Below the base URL, with `{id}` for the id.
+    pub(super) path: String,
+    pub(super) id: String,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) context: ContextForm,
+}
+
+/// A request and its answers, for the transcript.
+#[derive(Debug)]
+pub(super) struct RecordedExchange {
+    pub(super) request: ProbeRequest,
+    /// The last one ended the call; those before named a wait.
+    pub(super) answers: Vec<RawAnswer>,
+}
+
+/// What all answers show.
+#[derive(Debug, Default)]
+pub(super) struct Observations {
+    /// Requests.
+    pub(super) requests: usize,
+    /// Answers.
+    pub(super) answers: usize,
+    /// Answers with status 429.
+    pub(super) throttled: usize,
+    /// How far the provider's clock is ahead of this one, in milliseconds, by each answer with a date.
+    pub(super) ahead_ms: Vec<i64>,
+    /// Headers about limits, with the last value of each.
+    pub(super) limits: BTreeMap<String, String>,
+    bytes: usize,
+}
+
+/// Access to one area.
+#[derive(Debug)]
+pub(super) struct AreaAccess {
+    pub(super) inspector: Inspector,
+    /// Documented scopes that its grant lacks.
+    pub(super) missing_scopes: Vec<&'static str>,
+}
+
+/// A run.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Access by area, or why there is none.
+    areas: BTreeMap<Area, Result<AreaAccess, String>>,
+    deadline: Instant,
+    pub(super) seen: Observations,
+    /// Every exchange, if a transcript is saved.
+    pub(super) tape: Option<Vec<RecordedExchange>>,
+    /// Why no further request is sent.
+    stopped: Option<String>,
+}
+
+impl Session {
+    pub(super) fn new(
+        areas: BTreeMap<Area, Result<AreaAccess, String>>,
+        rate: f64,
+        is_recorded: bool,
+    ) -> Self {
+        Self {
+            areas,
+            deadline: Instant::now() + RUN_TIMEOUT + Duration::from_secs_f64(MAX_ANSWERS as f64 / rate),
+            seen: Observations::default(),
+            tape: is_recorded.then(Vec::new),
+            stopped: None,
+        }
+    }
+
+    /// The answer to a request, of any status that is about the request itself. Otherwise the reason why there is none.
+    pub(super) async fn get(&mut self, request: &ProbeRequest) -> Result<RawAnswer, String> {
+        if self.seen.answers >= MAX_ANSWERS {
+            return Err(format!("the limit of {MAX_ANSWERS} answers was reached"));
+        }
+        if Instant::now() >= self.deadline {
+            return Err("the time limit of the run was reached".to_owned());
+        }
+        if let Some(reason) = &self.stopped {
+            return Err(reason.clone());
+        }
+        let inspector = match self.areas.get(&request.area) {
+            Some(Ok(access)) => access.inspector.clone(),
+            Some(Err(reason)) => return Err(reason.clone()),
+            None => return Err(format!("the {} API is not probed", request.area)),
+        };
+        let ProbeRequest { path, id, query, context, .. } = request;
+        let query: Vec<(&str, &str)> = query.iter().map(|(name, value)| (*name, &**value)).collect();
+        let wanted = Inspection { path, id, query: &query, context: context.header() };
+        let options = CallOptions::within(Priority::Snapshot, CALL_TIMEOUT);
+        let options = CallOptions { deadline: options.deadline.min(self.deadline), ..options };
+        let (answers, ended) = inspector.get(&wanted, &options).await;
+        self.seen.observe(&answers);
+        let last = answers.last().cloned();
+        if let Some(tape) = &mut self.tape {
+            tape.push(RecordedExchange { request: request.clone(), answers });
+            if self.seen.bytes > MAX_TAPE_BYTES {
+                self.stopped =
+                    Some(format!("the answers exceed {} MiB: run without --save", MAX_TAPE_BYTES >> 20));
+            }
+        }
+        match (ended, last) {
+            (Err(error), Some(answer)) if is_about_request(&error) => Ok(answer),
+            (Err(error), _) => Err(self.failed(request.area, error)),
+            (Ok(()), Some(answer)) => Ok(answer),
+            (Ok(()), None) => Err("there was no answer".to_owned()),
+        }
+    }
+
+    /// Why an answer with an unexpected status answers nothing. A 403 names the documented scopes that the grant lacks.
+    pub(super) fn refusal(&self, request: &ProbeRequest, answer: &RawAnswer) -> String {
+        let ProbeRequest { area, path, .. } = request;
+        let answered = format!("GET {path} was answered {}", AnswerShape::of(answer));
+        let missing = match self.areas.get(area) {
+            Some(Ok(access)) => access.missing_scopes.join(", "),
+            _ => String::new(),
+        };
+        match answer.status {
+            403 if missing.is_empty() => {
+                format!(
+                    "{answered}, although the {area} grant has every documented scope: the user may lack a right"
+                )
+            }
+            403 => format!(
+                "{answered}: the {area} grant lacks the scope {missing}; add it to {} and log in again",
+                area.scopes_key()
+            ),
+            _ => answered,
+        }
+    }
+
+    /// Why a call failed. If that reaches further than the request, nothing is sent there any more.
+    fn failed(&mut self, area: Area, error: Error) -> String {
+        let (reach, retry) = (error.reach(), error.retry());
+        let is_away = matches!(error.cause, Cause::Unreachable(_));
+        // Words of the answer may hold data.
+        let reason = harmless(&ErrorChain(&Error { excerpt: None, ..error }).to_string());
+        if is_away || (reach == Reach::Everything && retry == Retry::Never) {
+            self.stopped = Some(reason.clone());
+        } else if reach == Reach::Grant {
+            self.areas.insert(area, Err(reason.clone()));
+        }
+        reason
+    }
+}
+
+/// Whether a failure is the provider's answer to this request, and not about access, limits, the host or the connection.
+fn is_about_request(error: &Error) -> bool {
+    match error.cause {
+        Cause::Refused | Cause::NotFound { .. } | Cause::Gone { .. } | Cause::Forbidden { .. } => true,
+        Cause::Server { .. } => error.reach() == Reach::Record,
+        _ => false,
+    }
+}
+
+impl Observations {
+    fn observe(&mut self, answers: &[RawAnswer]) {
+        self.requests += 1;
+        for answer in answers {
+            self.answers += 1;
+            self.bytes += answer.body.len();
+            self.throttled += usize::from(answer.status == 429);
+            self.ahead_ms.extend(ahead_ms(answer));
+            self.limits.extend(limit_headers(answer));
+        }
+    }
+}
+
+/// How far the provider's clock is ahead by the date of an answer, which is rounded down to seconds.
+pub(super) fn ahead_ms(answer: &RawAnswer) -> Option<i64> {
+    let ms = |time: SystemTime| -> Option<i64> {
+        i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+    };
+    let times = answer.times;
+    let middle = i64::midpoint(ms(times.sent)?, ms(times.answered)?);
+    // A cached answer has the date of its creation.
+    let age = times.age.map_or(0, |age| i64::try_from(age.as_millis()).unwrap_or_default());
+    Some(ms(times.date?)? + age + 500 - middle)
+}
+
+/// Headers about limits. Only values that consist of numbers are shown.
+pub(super) fn limit_headers(answer: &RawAnswer) -> BTreeMap<String, String> {
+    let names: BTreeSet<&str> = answer.headers.keys().map(http::HeaderName::as_str).collect();
+    let is_limit = |name: &&str| {
+        ["retry-after", "ratelimit", "rate-limit", "quota"].iter().any(|part| name.contains(part))
+    };
+    let is_number = |text: &&str| {
+        text.len() <= MAX_LIMIT_CHARS
+            && text.chars().all(|one| one.is_ascii_digit() || " ,;=.w".contains(one))
+    };
+    let value = |name: &str| answer.header(name).filter(is_number).unwrap_or("(not shown)").to_owned();
+    names.into_iter().filter(is_limit).map(|name| (name.to_owned(), value(name))).collect()
+}
