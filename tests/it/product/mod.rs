@@ -26,6 +26,7 @@ pub(crate) mod lifecycle;
 mod oracle;
 mod outage;
 mod partitions;
+mod probe;
 mod publish;
 mod receiver;
 mod registry;
@@ -70,6 +71,7 @@ pub(crate) fn tests() -> Vec<Test> {
         oracle::tests(),
         outage::tests(),
         partitions::tests(),
+        probe::tests(),
         publish::tests(),
         receiver::tests(),
         registry::tests(),

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use model::{List, RunKind};
+use serde_json::Value;
 use simulator::catalog::{Kind, Resource};
 
 use super::super::checker::check;
 use super::super::scene::{EnrichScene, Options, RECORDS};
+use crate::support::command::{stderr, stdout, tributary};
 use crate::support::drawn::{self, DrawnProvider};
 use crate::support::{Result, Shared};
 
@@ -17,10 +19,48 @@ const PAYROLL: usize = 23;
 
 crate::tests! {
     real every_record_of_a_drawn_provider_is_in_its_topic limit (LIMIT * u64::from(drawn::count()));
+    real settings_that_a_probe_proposes_lead_to_certificates limit (LIMIT * u64::from(drawn::count()));
 }
 
 async fn every_record_of_a_drawn_provider_is_in_its_topic(shared: &'static Shared) -> Result<()> {
     drawn::try_all(|provider| holds(shared, provider)).await
+}
+
+async fn settings_that_a_probe_proposes_lead_to_certificates(shared: &'static Shared) -> Result<()> {
+    drawn::try_all(|provider| certifies(shared, provider)).await
+}
+
+async fn certifies(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
+    let resources = &[Resource::Companies, Resource::Customers, Resource::Accounts];
+    let name = &provider.name;
+    let options = Options { resources, ..Options::default() };
+    let scene = EnrichScene::start(shared.into(), &format!("probed-{name}"), options, |settings| {
+        provider.apply(settings);
+        let world = &mut settings.world;
+        (world.companies, world.customers, world.accounts) = (8, 12, 12);
+        world.payroll_companies = PAYROLL as u32;
+    })
+    .await?;
+    scene.stage.login_for("payroll", RECORDS).await?;
+
+    // With the grants that the worker has.
+    let config = scene.stage.workers[0].config().display().to_string();
+    let probe = ["probe", "--connector", RECORDS, "--config", &config, "--rate", "100", "--output", "json"];
+    let output = tributary(&probe, &[]).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let proposed = report["settings"].as_object().unwrap().iter();
+    let settings: Vec<_> = proposed.map(|(key, value)| (key.as_str(), value.as_str().unwrap())).collect();
+    println!("drawn {name}: proposed {settings:?}");
+    scene.stage.configure(RECORDS, &scene.fetching(&settings)).await?;
+    scene.until_taken_over(&[0]).await?;
+    let lists = [List::Companies, List::Customers, List::Accounts, List::Payroll];
+    scene.run("probed", RunKind::Snapshot, &lists).await?;
+
+    let certificates = scene.certificates_of("probed").await?;
+    assert!(certificates.len() >= lists.len(), "{certificates:#?}");
+    assert!(certificates.values().all(|one| one.certified), "{certificates:#?}");
+    Ok(())
 }
 
 async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
