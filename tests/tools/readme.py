@@ -56,6 +56,7 @@ FILLED = [
     (r"(tributary dead-letters replay .*)", r"\1; [ $? = 1 ]"),
     # There is no person at a browser.
     (r"(tributary auth login (?:accounting|payroll) .*)", r"\1 --simulated"),
+    (r"(tributary probe .*)", r"\1 --simulated --rate 100"),
 ]
 
 # Preparations for a command, by the start of the command.
