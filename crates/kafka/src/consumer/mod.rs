@@ -514,9 +514,17 @@ pub(super) async fn read_range(
     each: impl FnMut(ConsumerRecord),
 ) -> Result<(), Error> {
     let places: Vec<TopicPartition> = starts.keys().cloned().collect();
-    let ends = ends(kafka, &places, isolation, limit);
-    let starts = starts.into_iter().map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
+    let deadline = Instant::now() + limit;
+    let ends = ends(kafka, &places, isolation, limit).await?;
+    // Behind the first open transaction nothing is visible, and no end would ever be reported.
+    let has_visible = |(place, start): &(TopicPartition, i64)| {
+        isolation == Isolation::ReadUncommitted || ends.get(place).is_none_or(|(_, end)| start < end)
+    };
+    let starts = starts.into_iter().filter(has_visible);
+    let starts = starts.map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
+    let ends = std::future::ready(Ok(ends));
     let action = "read partitions to their current ends".to_owned();
+    let limit = deadline.saturating_duration_since(Instant::now());
     ReadToEnd::open(kafka, starts, isolation, ends, action, limit).await?.drain(each).await.map(drop)
 }
 

@@ -16,6 +16,9 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
+use model::EncodedRecord;
+use tokio::time::timeout;
+
 use crate::support::gate::{Gate, gate};
 use crate::support::topics::{LIMIT, content_of, record, text};
 use crate::support::{Cluster, Error, Options, Result, prefix};
@@ -28,11 +31,13 @@ crate::tests! {
 const STUCK: Duration = Duration::from_secs(5);
 /// The case in which no partition gets a marker.
 const NO_MARKERS: &str = "none";
+/// The same for two batches in a row, the second of which is in one partition only.
+const TWICE: &str = "twice";
 
 /// A batch of one writer in two topics.
 struct MarkerCase {
     name: &'static str,
-    /// The topic whose partition gets the marker, except in the case [`NO_MARKERS`].
+    /// The topic whose partition gets the marker, except in the cases [`NO_MARKERS`] and [`TWICE`].
     marked: Arc<str>,
     /// The topic whose partition gets none.
     unmarked: Arc<str>,
@@ -55,7 +60,7 @@ impl MarkerCase {
         let on = |topic, broker: &'static [&'static [i32]]| {
             NewTopic::new(topic, 1, TopicReplication::Variable(broker)).set("min.insync.replicas", "1")
         };
-        let first: &[&[i32]] = if self.name == NO_MARKERS { &[&[3]] } else { &[&[1]] };
+        let first: &[&[i32]] = if [NO_MARKERS, TWICE].contains(&self.name) { &[&[3]] } else { &[&[1]] };
         let topics = [on(&self.marked, first), on(&self.unmarked, &[&[3]])];
         let made = admin.create_topics(&topics, &AdminOptions::new()).await.map_err(failed)?;
         made.into_iter()
@@ -68,16 +73,20 @@ impl MarkerCase {
         format!("{}-writer", self.marked)
     }
 
-    /// Starts a writer and holds its batch before the commit.
+    /// Starts a writer and holds its batch in both topics before the commit.
     async fn hold(&self, kafka: &Kafka) -> Held {
-        let (hook, gate) = gate();
-        let options = TransactionOptions { before_commit: Some(hook), ..patient() };
-        let mut producer = take(kafka, options, &self.id()).await;
         let batch = vec![
             record(&self.marked, 0, "a", "1"),
             record(&self.unmarked, 0, "b", "2"),
             record(&self.unmarked, 0, "c", "3"),
         ];
+        self.hold_batch(kafka, batch).await
+    }
+
+    async fn hold_batch(&self, kafka: &Kafka, batch: Vec<EncodedRecord>) -> Held {
+        let (hook, gate) = gate();
+        let options = TransactionOptions { before_commit: Some(hook), ..patient() };
+        let mut producer = take(kafka, options, &self.id()).await;
         let committing = tokio::spawn(async move {
             let committed = producer.commit(batch).await;
             (producer, committed)
@@ -135,23 +144,23 @@ async fn readers_see_whole_batches_whichever_markers_are_missing() -> Result<()>
     let mut cluster = Cluster::start(3, Options::default()).await?;
     let bootstrap = format!("{},{}", cluster.brokers[0].bootstrap(), cluster.brokers[1].bootstrap());
     let kafka = Kafka::plaintext(&bootstrap);
-    let [live, next, again, aborted, none] =
-        ["live", "next", "again", "aborted", NO_MARKERS].map(MarkerCase::new);
-    let cases = [&live, &next, &again, &aborted, &none];
+    let [live, next, again, aborted, none, twice] =
+        ["live", "next", "again", "aborted", NO_MARKERS, TWICE].map(MarkerCase::new);
+    let cases = [&live, &next, &again, &aborted, &none, &twice];
     let (at, through) = (&bootstrap, &kafka);
     let held = try_join_all(cases.map(|case| async move {
         case.create(at).await?;
         Ok::<_, Error>(case.hold(through).await)
     }))
     .await?;
-    let [of_live, of_next, of_again, of_aborted, of_none] =
-        <[Held; 5]>::try_from(held).unwrap_or_else(|_| panic!("five are held"));
+    let [of_live, of_next, of_again, of_aborted, of_none, of_twice] =
+        <[Held; 6]>::try_from(held).unwrap_or_else(|_| panic!("six are held"));
 
     cluster.brokers[2].kill();
     until_led(&bootstrap, &live.unmarked, false).await?;
     let (mut writer, committed) = of_live.commit().await;
     committed.unwrap();
-    for held in [of_next, of_again, of_none] {
+    for held in [of_next, of_again, of_none, of_twice] {
         let (gone, committed) = held.commit().await;
         committed.unwrap();
         drop(gone);
@@ -202,6 +211,23 @@ async fn readers_see_whole_batches_whichever_markers_are_missing() -> Result<()>
     let (late, committed) = of_aborted.commit().await;
     assert!(matches!(committed, Err(CommitError::Fenced { .. })), "{committed:?}");
     drop(late);
+
+    // A second batch begins behind the first, and its markers are missing too.
+    let held = twice.hold_batch(&kafka, vec![record(&twice.unmarked, 0, "d", "4")]).await;
+    cluster.brokers[2].kill();
+    until_led(&bootstrap, &twice.unmarked, false).await?;
+    let (gone, committed) = held.commit().await;
+    committed.unwrap();
+    drop(gone);
+    cluster.brokers[2].restart().await?;
+    until_led(&bootstrap, &twice.unmarked, true).await?;
+    assert!(twice.hangs(&kafka).await);
+    let mut after = take(&kafka, patient(), &twice.id()).await;
+    timeout(LIMIT, after.settle(&twice.places()))
+        .await
+        .expect("it waits for records that are not visible")
+        .unwrap();
+    assert_eq!(twice.values(&kafka).await, is(&["1", "1"], &["2", "3", "4", "4"]));
     Ok(())
 }
 
