@@ -203,7 +203,7 @@ impl GrantsTopic {
         let (login, issued) = login_of(area, provider, clock, entered)?;
         let check_tenant = |before: &Grant| match replace {
             true => Ok(()),
-            false => before.login.check_tenant(login.tenant.as_deref()),
+            false => before.check_tenant(login.tenant.as_deref()),
         };
         let log_in = |before: Option<&Grant>| {
             before.map_or(Ok(()), check_tenant).ok()?;

@@ -83,7 +83,17 @@ impl EventTrace {
             )));
         }
         let starts = match bounds.since {
-            Some(since) => kafka::offsets_since(&kafka, &places, since, ASK_LIMIT).await?,
+            // The ends first: a record that arrives between the two queries is behind the end, and so is read.
+            Some(since) => {
+                let ends = kafka::watermarks_of(&kafka, &places, ASK_LIMIT).await?;
+                let mut starts = kafka::offsets_since(&kafka, &places, since, ASK_LIMIT).await?;
+                for (place, start) in &mut starts {
+                    if let (StartOffset::End, Some((_, end))) = (*start, ends.get(place)) {
+                        *start = StartOffset::Offset(*end);
+                    }
+                }
+                starts
+            }
             None => places.into_iter().map(|place| (place, StartOffset::Earliest)).collect(),
         };
         let (limit, found) = (bounds.limit as usize, BTreeMap::new());

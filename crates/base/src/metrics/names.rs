@@ -166,7 +166,7 @@ kept! {
     RECORDS_PUBLISHED = counter "tributary_records_published_total" &[("origin", ORIGINS)],
         "Records acknowledged by Kafka, or committed in a transaction, by origin.";
     ACCOUNTING_EVENTS = counter "tributary_accounting_events_total" &[("entity", RESOURCES), ("outcome", EVENT_OUTCOMES)],
-        "Accounting events acknowledged by Kafka, by resource and by what they report: `error` is the provider's ErrorOccurred, a failed write; `other` is an event of an unknown name. Repeated deliveries do not count.";
+        "Accounting events acknowledged by Kafka, by resource and by what they report: `error` is the provider's ErrorOccurred; `other` is an event of an unknown name. Repetitions that the same worker has seen do not count.";
     PUBLISH_SECONDS = histogram(LATENCY_BUCKETS) "tributary_publish_seconds" &[],
         "Time from sending a record to Kafka's acknowledgement.";
     EVENTS_FAILED = counter "tributary_events_failed_total" &[("stage", PublishStage::VARIANTS)],

@@ -80,8 +80,9 @@ impl ProbeScene {
     /// Runs the command with these arguments, as fast as it may.
     async fn probe(&self, arguments: &[&str]) -> Output {
         let (connector, config) = (self.path("records.json"), self.path("worker.properties"));
-        let always = ["probe", "--connector", &connector, "--config", &config, "--rate", "100"];
-        tributary(&[&always[..], arguments].concat(), &[]).await
+        let always = ["probe", "--connector", &connector, "--config", &config];
+        let rate = if arguments.contains(&"--rate") { &[][..] } else { &["--rate", "100"] };
+        tributary(&[&always[..], rate, arguments].concat(), &[]).await
     }
 
     /// Exit code and report of a run that logs in for these areas.

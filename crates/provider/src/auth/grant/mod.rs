@@ -355,8 +355,8 @@ impl Grant {
             return Err(GrantConflict::Changed);
         }
         let before = self.tokens().ok_or(GrantConflict::Changed)?;
-        let tenant = token::unverified_tenant(issued.access.reveal());
-        if let Err(mismatch) = self.login.check_tenant(tenant.as_deref()) {
+        let tenant = token::unverified_tenant(issued.access.reveal()).or_else(|| self.tenant());
+        if let Err(mismatch) = self.check_tenant(tenant.as_deref()) {
             let (tokens, reason) = (before.clone(), LossReason::Tenant(mismatch));
             return Ok(self.with(GrantState::Lost { tokens, origin: None, reason, at_ms: issued.at_ms }));
         }

@@ -1,11 +1,13 @@
 //! The tenant of a grant: the set of resources that the person chose at the login, as the access token names it.
 //!
-//! The first token that names a tenant binds the grant to it. From then on a token for another tenant is refused, and so is one that
-//! names none, because it could be for any. Only a login that asks for it changes the tenant; a logout keeps it.
+//! The first token that names a tenant binds the grant to it; a grant of an earlier version is bound by the token it has. From then on
+//! a token for another tenant is refused. A login whose token names none is refused too, because it could be for any; a refresh is of
+//! the same login, so its token is kept. Only a login that asks for it changes the tenant; a logout keeps it.
 
 use serde::{Deserialize, Serialize};
 
-use super::GrantLogin;
+use super::Grant;
+use crate::auth::token;
 
 /// A new token is not for the tenant of its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -28,15 +30,22 @@ pub enum LossReason {
     Tenant(TenantMismatch),
 }
 
-impl GrantLogin {
-    /// Checks the tenant of a new token, if the grant is bound to one.
+impl Grant {
+    /// The tenant that the grant is bound to.
+    #[must_use]
+    pub fn tenant(&self) -> Option<String> {
+        let stored = || token::unverified_tenant(self.tokens()?.access.reveal());
+        self.login.tenant.clone().or_else(stored)
+    }
+
+    /// Checks the tenant of a new login, if the grant is bound to one.
     ///
     /// # Errors
     /// The token names another tenant or none.
     pub fn check_tenant(&self, found: Option<&str>) -> Result<(), TenantMismatch> {
-        match &self.tenant {
-            Some(bound) if found != Some(bound) => {
-                Err(TenantMismatch { bound: bound.clone(), found: found.map(str::to_owned) })
+        match self.tenant() {
+            Some(bound) if found != Some(&*bound) => {
+                Err(TenantMismatch { bound, found: found.map(str::to_owned) })
             }
             _ => Ok(()),
         }

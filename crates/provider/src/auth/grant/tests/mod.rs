@@ -149,40 +149,60 @@ fn first_token_with_a_tenant_binds_the_grant() {
 }
 
 #[test]
-fn answer_for_another_tenant_or_none_loses_the_grant() {
-    let (begun, base) = refreshing_for(Some("a"));
-    for (issued, found) in [
-        (issued_with(2, &json!({ "svc.es.clientid": "b" })), Some("b")),
-        (issued_with(2, &json!({ "svc.es.clientid": "" })), None),
-        (issued_with(2, &json!({ "svc.es.clientid": 7 })), None),
-        (issued_with(2, &json!({ "svc.es.clientid": "a\u{202e}" })), None),
-        (issued_with(2, &json!({})), None),
-        (issued(2), None),
-    ] {
-        let lost = begun.answer(&base, issued).unwrap();
+fn grant_of_an_earlier_version_is_bound_by_its_token() {
+    let (unbound, base) = refreshing_for(None);
+    let refreshed = unbound.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "a" }))).unwrap();
+    let mut old = refreshed.clone();
+    old.login.tenant = None;
 
-        let mismatch = TenantMismatch { bound: "a".to_owned(), found: found.map(str::to_owned) };
-        assert!(
-            matches!(&lost.state, GrantState::Lost { reason: LossReason::Tenant(why), origin: None, .. } if *why == mismatch),
-            "{:?}",
-            lost.state
-        );
-        assert_eq!(
-            (lost.serial, refresh_token(&lost), lost.login.tenant.as_deref()),
-            (1, "refresh-1", Some("a"))
-        );
-        let read = Grant::from_bytes(&lost.to_bytes()).unwrap();
-        assert_eq!(format!("{read:?}"), format!("{lost:?}"));
-        let other = lost.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "a" }))).unwrap();
-        assert!(matches!(other.state, GrantState::Ready { .. }), "an answer for the right tenant may follow");
+    assert_eq!(old.tenant().as_deref(), Some("a"));
+    assert!(old.check_tenant(Some("b")).is_err());
+}
+
+#[test]
+fn answer_for_another_tenant_loses_the_grant() {
+    let (begun, base) = refreshing_for(Some("a"));
+
+    let lost = begun.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "b" }))).unwrap();
+
+    let mismatch = TenantMismatch { bound: "a".to_owned(), found: Some("b".to_owned()) };
+    assert!(
+        matches!(&lost.state, GrantState::Lost { reason: LossReason::Tenant(why), origin: None, .. } if *why == mismatch),
+        "{:?}",
+        lost.state
+    );
+    assert_eq!(
+        (lost.serial, refresh_token(&lost), lost.login.tenant.as_deref()),
+        (1, "refresh-1", Some("a"))
+    );
+    let read = Grant::from_bytes(&lost.to_bytes()).unwrap();
+    assert_eq!(format!("{read:?}"), format!("{lost:?}"));
+    let other = lost.answer(&base, issued_with(2, &json!({ "svc.es.clientid": "a" }))).unwrap();
+    assert!(matches!(other.state, GrantState::Ready { .. }), "an answer for the right tenant may follow");
+}
+
+#[test]
+fn answer_without_a_readable_tenant_keeps_grant_and_tenant() {
+    let (begun, base) = refreshing_for(Some("a"));
+    for issued in [
+        issued_with(2, &json!({ "svc.es.clientid": "" })),
+        issued_with(2, &json!({ "svc.es.clientid": 7 })),
+        issued_with(2, &json!({ "svc.es.clientid": "a\u{202e}" })),
+        issued_with(2, &json!({})),
+        issued(2),
+    ] {
+        let kept = begun.answer(&base, issued).unwrap();
+
+        assert!(matches!(kept.state, GrantState::Ready { .. }), "{:?}", kept.state);
+        assert_eq!((kept.serial, kept.login.tenant.as_deref()), (2, Some("a")));
     }
 }
 
 #[test]
 fn login_for_another_tenant_or_none_does_not_match() {
     let check = |bound: Option<&str>, found| {
-        let login = GrantLogin { tenant: bound.map(str::to_owned), ..login("first") };
-        login.check_tenant(found).map_err(|mismatch| mismatch.to_string())
+        let (grant, _) = refreshing_for(bound);
+        grant.check_tenant(found).map_err(|mismatch| mismatch.to_string())
     };
 
     for (bound, found) in [(None, None), (None, Some("a")), (Some("a"), Some("a"))] {
