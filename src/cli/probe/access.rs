@@ -1,13 +1,18 @@
 //! Access of a probe: a stored grant as it is, or a login for this run, for each area.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    io::{self, Write as _},
+    sync::Arc,
+};
 
 use base::{metrics::ApiArea, retry::ErrorChain};
 use model::Moment;
 use provider::{
     Provider,
     api::{ApiOptions, Budget, Client, Rates},
-    auth::{Area, grant::Grant, http::ProviderClock},
+    auth::{Area, grant::Grant, http::ProviderClock, login::CallbackError},
 };
 
 use super::{CLOCK_SKEW_MAX, ProbeOptions, session::AreaAccess};
@@ -15,10 +20,11 @@ use crate::{
     cli::{
         CommandError, Environment, Result,
         auth::{
-            flow::LoginFlow,
+            flow::{self, LoginFlow},
             grants_topic::{StoredGrant, look},
             probe::LoginToken,
         },
+        table::harmless,
     },
     config::Worker,
     logins::{grant_name, is_login_of, login_command},
@@ -81,7 +87,15 @@ async fn log_in(
 ) -> Result<Grant> {
     let return_path = options.browser.return_path(provider)?;
     let flow = LoginFlow::new(None, provider, area, clock.tolerance());
-    options.browser.log_in(&flow, return_path, environment, &mut io::stderr()).await
+    let mut prompts = io::stderr();
+    let entered = options.browser.log_in(&flow, return_path, environment, &mut prompts).await;
+    // The person may need the provider's words, which the report leaves out.
+    if let Err(CommandError::Outside(error)) = &entered
+        && let Some(CallbackError::Refused { description: Some(description), .. }) = refusal(error.as_ref())
+    {
+        writeln!(prompts, "the provider's reason: {}", harmless(description))?;
+    }
+    entered
 }
 
 /// The stored grant of an area, if it can be used as it is.
@@ -106,12 +120,45 @@ fn stored_grant(stored: &[StoredGrant], provider: &Provider, area: Area) -> Resu
     }
 }
 
-/// What failed, without a list of everything that was configured.
+/// The rejected callback of a login, if that is the error.
+fn refusal<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a CallbackError> {
+    match error.downcast_ref::<flow::Error>()? {
+        flow::Error::Callback(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// What failed, without a list of everything that was configured, and without free text of the provider, which may name a person.
 fn words(error: &CommandError) -> String {
     match error {
         CommandError::Configuration(problems) => problems.to_string().trim().to_owned(),
-        CommandError::Outside(error) => ErrorChain(error.as_ref()).to_string(),
+        CommandError::Outside(error) => match refusal(error.as_ref()) {
+            Some(CallbackError::Refused { code, .. }) => {
+                let is_code = code.chars().all(|one| one.is_ascii_lowercase() || one == '_');
+                let code = if is_code { code.as_str() } else { "another text than an OAuth error code" };
+                format!("the provider rejected the login: {code}")
+            }
+            _ => ErrorChain(error.as_ref()).to_string(),
+        },
         CommandError::NotFound(what) => what.clone(),
         CommandError::Reported => "the login failed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::outside;
+
+    #[test]
+    fn a_rejected_login_is_reported_by_its_code_alone() {
+        let refused = |code: &str| {
+            let description = Some("ana@example.com may not".to_owned());
+            let error = CallbackError::Refused { code: code.to_owned(), description };
+            words(&outside(flow::Error::Callback(error)))
+        };
+
+        assert_eq!(refused("access_denied"), "the provider rejected the login: access_denied");
+        assert!(!refused("Ana Example").contains("Ana"));
     }
 }

@@ -10,6 +10,7 @@ use crate::support::command::{stderr, stdout};
 
 crate::tests! {
     plain a_missing_scope_and_login_are_named_and_the_rest_answered;
+    plain a_rejected_login_is_reported_without_its_reason;
     plain a_rejected_key_ends_the_run_after_one_request;
     plain without_a_login_nothing_is_sent;
     plain wrong_options_are_refused_before_a_login;
@@ -34,6 +35,23 @@ async fn a_missing_scope_and_login_are_named_and_the_rest_answered() {
         assert!(payroll.contains(words), "{payroll}");
     }
     assert_eq!(report.found("by-id-path", "journals"), "known; context: the company");
+}
+
+async fn a_rejected_login_is_reported_without_its_reason() {
+    let scene = ProbeScene::new("probe-refused-login", &[], |settings| {
+        settings.knobs.identity.refuse_login = Some("ana@example.com has no licence".to_owned());
+    })
+    .await;
+
+    let output = scene.probe(&["--login", "accounting,payroll", "--simulated"]).await;
+
+    let (said, reason) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(1), "{reason}");
+    assert!(said.contains("the provider rejected the login: access_denied"), "{said}");
+    assert!(
+        !said.contains("ana@example.com") && reason.contains("ana@example.com has no licence"),
+        "{reason}"
+    );
 }
 
 async fn a_rejected_key_ends_the_run_after_one_request() {
