@@ -119,8 +119,10 @@ impl ProbeReport {
         }
         let settings = self.settings();
         writeln!(out, "\nProposed settings of the connector:")?;
-        if settings.is_empty() {
-            writeln!(out, "none; the configured ones fit")?;
+        match (settings.is_empty(), self.unanswered()) {
+            (false, _) => {}
+            (true, 0) => writeln!(out, "none; the configured ones fit")?,
+            (true, _) => writeln!(out, "none from what was answered")?,
         }
         for (key, value) in settings {
             writeln!(out, "{key}={value}")?;
@@ -195,5 +197,18 @@ mod tests {
         assert!(text.contains("page-size  a, b   less          100\n"), "{text}");
         assert!(text.contains("\npage.size=7\n") && text.contains("\npage-size (c): no grant\n"), "{text}");
         assert_eq!(report.unanswered(), 1);
+    }
+
+    #[test]
+    fn settings_fit_only_if_every_question_was_answered() {
+        for (found, words) in [
+            (Ok("less".into()), "connector:\nnone; the configured ones fit\n"),
+            (Err("no grant".to_owned()), "connector:\nnone from what was answered\n"),
+        ] {
+            let report = ProbeReport { findings: vec![finding("a", found)], seen: Observations::default() };
+            let text = written(|out| report.show(out));
+
+            assert!(text.contains(words), "{text}");
+        }
     }
 }

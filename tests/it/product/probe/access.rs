@@ -76,9 +76,12 @@ async fn without_a_login_nothing_is_sent() {
 
     let said = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    for words in
-        ["QUESTION", "Proposed settings of the connector:\nnone", "add --login accounting", "Not measurable"]
-    {
+    for words in [
+        "QUESTION",
+        "of the connector:\nnone from what was answered\n",
+        "add --login accounting",
+        "Not measurable",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(scene.simulator.provider().gateway.request_count(), 0);
