@@ -87,7 +87,7 @@ struct SkippedChecks {
 }
 
 /// How the code comes back from the browser.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) enum ReturnPath {
     /// To a listener on this machine; with the registered address, or one that is built once the port is known.
     Listen(ListenAddress, Option<String>),

@@ -22,6 +22,7 @@ use crate::{
         auth::{
             flow::{self, LoginFlow},
             grants_topic::{StoredGrant, look},
+            login::ReturnPath,
             probe::LoginToken,
         },
         table::harmless,
@@ -33,13 +34,15 @@ use crate::{
 /// Access to accounting and payroll, or why there is none. Prompts of a login go to stderr.
 ///
 /// # Errors
-/// The client cannot be set up.
+/// The client cannot be set up, or the options of the login are wrong.
 pub(super) async fn open(
     options: &ProbeOptions,
     provider: &Provider,
     worker: Option<&Worker>,
     environment: &Environment,
 ) -> Result<BTreeMap<Area, Result<AreaAccess, String>>> {
+    let is_login = !options.login.is_empty();
+    let return_path = is_login.then(|| options.browser.return_path(provider)).transpose()?;
     let clock = ProviderClock::new(worker.map_or(CLOCK_SKEW_MAX, |worker| worker.clock_skew_max));
     let rates = Rates { application: options.rate, company: options.rate, in_flight: 1 };
     let client = Client::new(&ApiOptions::from(provider), Budget::new(rates), clock.clone())?;
@@ -53,15 +56,19 @@ pub(super) async fn open(
     };
     let mut access = BTreeMap::new();
     for area in areas {
-        let grant = if options.login.contains(&area) {
-            log_in(options, provider, area, &clock, environment).await.map_err(|error| words(&error))
-        } else {
-            let remedy = login_command(area, &options.connector);
-            let found = stored.as_deref().map_err(Clone::clone);
-            let found = found.and_then(|stored| stored_grant(stored, provider, area));
-            found.map_err(|reason| {
-                format!("no login for the {area} API: {reason}; run `{remedy}`, or add --login {area}")
-            })
+        let grant = match &return_path {
+            Some(path) if options.login.contains(&area) => {
+                let entered = log_in(options, provider, area, path.clone(), &clock, environment).await;
+                entered.map_err(|error| words(&error))
+            }
+            _ => {
+                let remedy = login_command(area, &options.connector);
+                let found = stored.as_deref().map_err(Clone::clone);
+                let found = found.and_then(|stored| stored_grant(stored, provider, area));
+                found.map_err(|reason| {
+                    format!("no login for the {area} API: {reason}; run `{remedy}`, or add --login {area}")
+                })
+            }
         };
         access.insert(area, grant.and_then(|grant| area_access(&client, area, &grant)));
     }
@@ -82,10 +89,10 @@ async fn log_in(
     options: &ProbeOptions,
     provider: &Provider,
     area: Area,
+    return_path: ReturnPath,
     clock: &ProviderClock,
     environment: &Environment,
 ) -> Result<Grant> {
-    let return_path = options.browser.return_path(provider)?;
     let flow = LoginFlow::new(None, provider, area, clock.tolerance());
     let mut prompts = io::stderr();
     let entered = options.browser.log_in(&flow, return_path, environment, &mut prompts).await;

@@ -5,8 +5,8 @@
 //!                                                     └─▶ transcript, redacted ─▶ `tributary simulate --transcript`
 //! ```
 //!
-//! - It sends GETs only, through the client of the workers, one at a time, and at most [`session::MAX_ANSWERS`]. A login for the run uses the
-//!   identity service and is not stored; a stored grant is not refreshed.
+//! - It sends GETs only, through the client of the workers, one at a time, and none after [`session::MAX_ANSWERS`] answers. A login for the
+//!   run uses the identity service and is not stored; a stored grant is not refreshed.
 //! - No output contains a token, a name or an amount: answers are shown by status, form, header and counts.
 //! - A credential, scope or path that is missing is named, and the other questions are asked.
 //!
@@ -20,8 +20,8 @@ mod session;
 mod transcript;
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{BufWriter, Write},
+    fs::{self, OpenOptions},
+    io::{self, Write},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -29,6 +29,7 @@ use std::{
 
 use clap::Args;
 
+use base::durable;
 use provider::auth::Area;
 
 use self::{questions::Prober, session::Session};
@@ -75,24 +76,34 @@ pub(super) async fn run(options: &ProbeOptions, environment: &Environment, out: 
         return Err(problem("--connector", &*options.connector, rule, "name a RecordSource").into());
     };
     let worker = load::worker_if_any(config, environment)?;
-    let file = options.save.as_deref().map(create).transpose()?;
+    if let Some(path) = &options.save {
+        check_new(path)?;
+    }
     let clock_skew_max = worker.as_ref().map_or(CLOCK_SKEW_MAX, |worker| worker.clock_skew_max);
     let areas = access::open(options, &source.provider, worker.as_ref(), environment).await?;
-    let session = Session::new(areas, options.rate, file.is_some());
+    let session = Session::new(areas, options.rate, options.save.is_some());
     let prober = Prober::new(session, source, clock_skew_max);
     let (report, tape) = prober.run(options.company.as_deref()).await;
     options.format.output().show(&report.json(), out, |_, out| report.show(out))?;
-    if let Some(file) = file {
-        let mut file = BufWriter::new(file);
-        transcript::write(&tape, options.company.as_deref(), &mut file)?;
-        file.flush().map_err(outside)?;
+    if let Some(path) = options.save.as_deref().filter(|_| !tape.is_empty()) {
+        let mut text = Vec::new();
+        transcript::write(&tape, options.company.as_deref(), &mut text)?;
+        durable::replace(path, &text).map_err(outside)?;
+        if report.seen.exceeds_tape() {
+            let limit = session::MAX_TAPE_BYTES >> 20;
+            writeln!(
+                io::stderr(),
+                "the transcript lacks the requests after the first {limit} MiB of answers"
+            )?;
+        }
     }
     if report.unanswered() == 0 { Ok(()) } else { Err(CommandError::Reported) }
 }
 
-/// A new file that only its owner can read.
-fn create(path: &Path) -> Result<File, Problem> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
+/// Checks that a new file can be created there. It is written at the end, so that a run without a result leaves none.
+fn check_new(path: &Path) -> Result<(), Problem> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.and_then(|_| fs::remove_file(path)).map_err(|error| {
         let rule = format!("cannot be created: {error}");
         problem(
             "--save",

@@ -16,14 +16,14 @@ use provider::{
 use super::judge::AnswerShape;
 use crate::cli::table::harmless;
 
-/// Answers of a run at most. A provider without surprises needs about 100; each list that refuses large pages takes 10 more.
+/// No request follows so many answers. A provider without surprises needs about 100; each list that refuses large pages takes 10 more.
 pub(super) const MAX_ANSWERS: usize = 250;
 /// Time for all requests, beyond the time that the rate takes for [`MAX_ANSWERS`].
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time for one request, with the waits that the provider names.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bodies that are kept for a transcript at most.
-const MAX_TAPE_BYTES: usize = 64 << 20;
+/// Bodies that are kept for a transcript, but for the last answer. Later exchanges are not kept.
+pub(super) const MAX_TAPE_BYTES: usize = 64 << 20;
 /// Longer values of rate limit headers are not shown.
 const MAX_LIMIT_CHARS: usize = 40;
 
@@ -148,14 +148,11 @@ impl Session {
         let options = CallOptions::within(Priority::Snapshot, CALL_TIMEOUT);
         let options = CallOptions { deadline: options.deadline.min(self.deadline), ..options };
         let (answers, ended) = inspector.get(&wanted, &options).await;
-        self.seen.observe(&answers);
         let last = answers.last().cloned();
-        if let Some(tape) = &mut self.tape {
+        let is_kept = !self.seen.exceeds_tape();
+        self.seen.observe(&answers);
+        if let Some(tape) = self.tape.as_mut().filter(|_| is_kept) {
             tape.push(RecordedExchange { request: request.clone(), answers });
-            if self.seen.bytes > MAX_TAPE_BYTES {
-                self.stopped =
-                    Some(format!("the answers exceed {} MiB: run without --save", MAX_TAPE_BYTES >> 20));
-            }
         }
         match (ended, last) {
             (Err(error), Some(answer)) if is_about_request(&error) => Ok(answer),
@@ -212,6 +209,11 @@ fn is_about_request(error: &Error) -> bool {
 }
 
 impl Observations {
+    /// Whether a transcript lacks the exchanges that follow.
+    pub(super) const fn exceeds_tape(&self) -> bool {
+        self.bytes > MAX_TAPE_BYTES
+    }
+
     fn observe(&mut self, answers: &[RawAnswer]) {
         self.requests += 1;
         for answer in answers {

@@ -14,6 +14,7 @@ crate::tests! {
     plain a_rejected_key_ends_the_run_after_one_request;
     plain without_a_login_nothing_is_sent;
     plain wrong_options_are_refused_before_a_login;
+    plain a_port_beside_a_redirect_address_is_refused;
 }
 
 async fn a_missing_scope_and_login_are_named_and_the_rest_answered() {
@@ -116,4 +117,16 @@ async fn wrong_options_are_refused_before_a_login() {
     let said = stderr(&output);
     assert!(output.status.code() == Some(2) && said.contains("name a RecordSource"), "{said}");
     assert_eq!(scene.simulator.provider().identity.issued().len(), 0);
+}
+
+async fn a_port_beside_a_redirect_address_is_refused() {
+    let redirect = [("oauth.redirect.uri", "http://localhost:8910/back")];
+    let scene = ProbeScene::new("probe-port", &redirect, |_| {}).await;
+    let saved = scene.path("probe.jsonl");
+
+    let output = scene.probe(&["--login", "accounting", "--port", "8911", "--save", &saved]).await;
+
+    let said = stderr(&output);
+    assert!(output.status.code() == Some(2) && said.contains("conflicts with oauth.redirect.uri"), "{said}");
+    assert!(!fs::exists(&saved).unwrap());
 }
