@@ -13,6 +13,8 @@ const MIN_ORDERED_ROWS: usize = 6;
 const ORDERED_BY: [&str; 7] =
     ["version", "sequenceVersion", "lastUpdate", "companyCode", "code", "accountCode", "correlationId"];
 
+const GATEWAY_FORM: &str = "the gateway's JSON";
+
 /// Status and form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AnswerShape {
@@ -25,7 +27,7 @@ impl AnswerShape {
         let is_html = answer.header("content-type").is_some_and(|kind| kind.contains("html"));
         let form = match serde_json::from_slice::<Value>(&answer.body) {
             _ if answer.body.trim_ascii().is_empty() => "no body",
-            Ok(Value::Object(members)) if members.contains_key("statusCode") => "the gateway's JSON",
+            Ok(Value::Object(members)) if members.contains_key("statusCode") => GATEWAY_FORM,
             Ok(Value::Object(members)) if members.contains_key("httpCode") || members.contains_key("ok") => {
                 "the API's JSON"
             }
@@ -34,6 +36,11 @@ impl AnswerShape {
             Err(_) => "text",
         };
         Self { status: answer.status, form }
+    }
+
+    /// Whether the gateway answered, before it called an API.
+    pub(super) fn is_of_gateway(self) -> bool {
+        self.form == GATEWAY_FORM
     }
 
     /// Whether it says that there is nothing at this address.

@@ -7,7 +7,7 @@
 //!
 //! A question without an answer is reported with the reason, and those that need its answer are not asked.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
@@ -26,8 +26,8 @@ use crate::{
 
 /// An id that no record has. Transcripts keep it, so that a replayed probe sends the same.
 pub(super) const UNKNOWN_ID: &str = "7b1f0c5e-3a52-4d0e-9c1b-6e5f4a3d2c1b";
-/// A path that no document names.
-const UNKNOWN_PATH: &str = "accounting/api/tributaryProbe";
+/// The end of a path that no document names.
+const UNKNOWN_PATH: &str = "api/tributaryProbe";
 /// Rows of a small page.
 const SMALL_PAGE: u32 = 10;
 /// The largest `page.size`.
@@ -44,6 +44,8 @@ pub(super) struct Prober<'a> {
     source: &'a RecordSource,
     /// `clock.skew.max.ms`.
     clock_skew_max: Duration,
+    /// The answer to an unknown path of each API that was asked for one.
+    unknown_paths: BTreeMap<String, Result<AnswerShape, String>>,
     findings: Vec<ProbeFinding>,
 }
 
@@ -72,7 +74,7 @@ struct LargestPage {
 
 impl<'a> Prober<'a> {
     pub(super) fn new(session: Session, source: &'a RecordSource, clock_skew_max: Duration) -> Self {
-        Self { session, source, clock_skew_max, findings: Vec::new() }
+        Self { session, source, clock_skew_max, unknown_paths: BTreeMap::new(), findings: Vec::new() }
     }
 
     /// Asks everything. `company`: the company to read; by default the first one. Returns the report and the exchanges.
@@ -156,10 +158,7 @@ impl<'a> Prober<'a> {
             Err(reason) => Err(reason.clone()),
             Ok(answer) if answer.status == 200 => Ok("offered".into()),
             Ok(answer) if AnswerShape::of(answer).is_missing() => {
-                let lists = self.source.snapshot.lists.iter();
-                let settings = without("snapshot.lists", lists.copied().map(List::name), list.name());
-                let found = format!("not offered: {}", AnswerShape::of(answer));
-                Ok(ProbeAnswer { found, settings, ..ProbeAnswer::default() })
+                self.missing_list(list, &request, answer).await
             }
             Ok(answer) => Err(self.session.refusal(&request, answer)),
         };
@@ -190,6 +189,40 @@ impl<'a> Prober<'a> {
         });
         self.add("order", list, "any; no proof depends on it", order);
         Some(ReadableList { list, request, base, size, rows })
+    }
+
+    /// Whether a 404 for a list is about its path. Otherwise it may be about the company.
+    async fn missing_list(
+        &mut self,
+        list: List,
+        request: &ProbeRequest,
+        answer: &RawAnswer,
+    ) -> Result<ProbeAnswer, String> {
+        let shape = AnswerShape::of(answer);
+        let unknown = self.unknown_path(request).await?;
+        if shape != unknown || !shape.is_of_gateway() {
+            let refusal = self.session.refusal(request, answer);
+            return Err(format!(
+                "{refusal}, and an unknown path {unknown}: the company may be unknown; check --company"
+            ));
+        }
+        let lists = self.source.snapshot.lists.iter();
+        let settings = without("snapshot.lists", lists.copied().map(List::name), list.name());
+        Ok(ProbeAnswer { settings, ..ProbeAnswer::from(format!("not offered: {shape}")) })
+    }
+
+    /// The answer to an unknown path of the same API. Asked once.
+    async fn unknown_path(&mut self, request: &ProbeRequest) -> Result<AnswerShape, String> {
+        let api = request.path.split('/').next().unwrap_or_default();
+        if let Some(known) = self.unknown_paths.get(api) {
+            return known.clone();
+        }
+        let path = format!("{api}/{UNKNOWN_PATH}");
+        let unknown = ProbeRequest { path, id: String::new(), query: Vec::new(), ..request.clone() };
+        let found = self.shape(&unknown).await;
+        self.add("unknown-path", api, "any answer", found.clone().map(|shape| shape.to_string()));
+        self.unknown_paths.insert(api.to_owned(), found.clone());
+        found
     }
 
     /// The largest size that is not refused, with the first two pages of it; `None` if there are none.
@@ -275,8 +308,7 @@ impl<'a> Prober<'a> {
 
     async fn by_id(&mut self, company: &str, lists: &[ReadableList]) {
         let in_company = ContextForm::Company(company.to_owned());
-        let unknown = self.shape(&get(UNKNOWN_PATH, "", in_company.clone())).await;
-        self.add("unknown-path", "accounting", "any answer", unknown.clone().map(|shape| shape.to_string()));
+        let unknown = self.unknown_path(&place(List::Customers, in_company.clone())).await;
         let foreign = place(List::Customers, ContextForm::Company(UNKNOWN_ID.to_owned()));
         let foreign = self.shape(&paged(&foreign, 1, SMALL_PAGE, &[])).await;
         self.add("unknown-company", List::Customers, "any answer", foreign.map(|shape| shape.to_string()));

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use simulator::catalog::{Kind, Resource};
-use simulator::knobs::{Effect, Fault, FaultTarget, FirstPage, ListOrder, OverMax, Rate, RetryHint};
+use simulator::knobs::{
+    Effect, Fault, FaultTarget, FirstPage, HttpStatus, ListOrder, OverMax, Rate, RetryHint,
+};
 use simulator::world::{Place, WorldChange};
 
 use super::{MORE, ProbeScene};
@@ -11,6 +13,7 @@ use crate::product::simulator::noon;
 crate::tests! {
     plain a_refused_page_size_is_found_exactly;
     plain hidden_paths_are_found_and_left_out_of_the_settings;
+    plain an_unknown_company_leads_to_no_proposal;
     plain the_order_of_changes_differs_from_that_of_creation;
     plain a_rate_limit_is_waited_for_and_shown;
     plain a_foreign_clock_is_measured;
@@ -60,6 +63,22 @@ async fn hidden_paths_are_found_and_left_out_of_the_settings() {
     });
     assert_eq!(*report.settings(), expected);
     assert_eq!((code, report.unanswered()), (Some(0), Vec::new()));
+}
+
+async fn an_unknown_company_leads_to_no_proposal() {
+    let lists = [("snapshot.lists", "companies,customers,accounts")];
+    let scene = ProbeScene::new("probe-unknown-company", &lists, |settings| {
+        settings.knobs.reads.unknown_company = HttpStatus::NOT_FOUND;
+    })
+    .await;
+
+    let (code, report) = scene.report("accounting,payroll", &["--company", "no-such-company"]).await;
+
+    for list in ["customers", "accounts"] {
+        let found = report.found("list", list);
+        assert!(found.contains("404 with the API's JSON") && found.contains("--company"), "{found}");
+    }
+    assert_eq!((code, report.settings()), (Some(1), &json!({})));
 }
 
 async fn the_order_of_changes_differs_from_that_of_creation() {
