@@ -79,10 +79,12 @@ fn area_access(client: &Client, area: Area, grant: &Grant) -> Result<AreaAccess,
     let logged_out = || format!("the grant {} has no token", grant.name);
     let token = LoginToken::of(grant).ok_or_else(logged_out)?;
     let api = if area == Area::Payroll { ApiArea::Payroll } else { ApiArea::Accounting };
-    let granted = grant.tokens().map(|tokens| &*tokens.scopes).unwrap_or_default();
+    let tokens = grant.tokens().ok_or_else(logged_out)?;
+    let granted = &tokens.scopes;
     let lacks = |scope: &&str| !granted.iter().any(|granted| granted == scope);
     let missing_scopes = area.scopes().iter().copied().filter(lacks).collect();
-    Ok(AreaAccess { inspector: client.inspector(api, Arc::new(token)), missing_scopes })
+    let inspector = client.inspector(api, Arc::new(token));
+    Ok(AreaAccess { inspector, missing_scopes, expires_ms: tokens.access_expires_ms })
 }
 
 async fn log_in(

@@ -213,7 +213,7 @@ impl<'a> Prober<'a> {
 
     /// The answer to an unknown path of the same API. Asked once.
     async fn unknown_path(&mut self, request: &ProbeRequest) -> Result<AnswerShape, String> {
-        let api = request.path.split('/').next().unwrap_or_default();
+        let api = request.api();
         if let Some(known) = self.unknown_paths.get(api) {
             return known.clone();
         }
@@ -404,7 +404,7 @@ impl<'a> Prober<'a> {
             }
         }
         if let Some((_, answer)) =
-            answers.first().filter(|_| answers.iter().all(|(_, one)| one.status == 403))
+            answers.first().filter(|_| answers.iter().all(|(_, one)| matches!(one.status, 401 | 403)))
         {
             failed = Some(self.session.refusal(&get(&path, id, ContextForm::None), answer));
         }

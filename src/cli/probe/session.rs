@@ -8,6 +8,7 @@ use std::{
 use tokio::time::Instant;
 
 use base::retry::{ErrorChain, Retry};
+use model::Moment;
 use provider::{
     api::{CallOptions, Cause, ContextHeader, Error, Inspection, Inspector, Priority, RawAnswer, Reach},
     auth::Area,
@@ -24,6 +25,8 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bodies that are kept for a transcript, but for the last answer. Later exchanges are not kept.
 pub(super) const MAX_TAPE_BYTES: usize = 64 << 20;
+/// Calls in a row without a connection after which the provider is down.
+const MAX_BROKEN_CALLS: u32 = 3;
 /// Longer values of rate limit headers are not shown.
 const MAX_LIMIT_CHARS: usize = 40;
 
@@ -96,6 +99,8 @@ pub(super) struct AreaAccess {
     pub(super) inspector: Inspector,
     /// Documented scopes that its grant lacks.
     pub(super) missing_scopes: Vec<&'static str>,
+    /// When its token expires, in milliseconds since 1970.
+    pub(super) expires_ms: i64,
 }
 
 /// A run.
@@ -107,6 +112,12 @@ pub(super) struct Session {
     pub(super) seen: Observations,
     /// Every exchange, if a transcript is saved.
     pub(super) tape: Option<Vec<RecordedExchange>>,
+    /// Areas of which an answer was a success.
+    accepted: BTreeSet<Area>,
+    /// Why no further request is sent to an API, by the beginning of its path: a key may be good for some APIs only.
+    closed: BTreeMap<String, String>,
+    /// Calls in a row that ended without a connection.
+    broken: u32,
     /// Why no further request is sent.
     stopped: Option<String>,
 }
@@ -122,6 +133,9 @@ impl Session {
             deadline: Instant::now() + RUN_TIMEOUT + Duration::from_secs_f64(MAX_ANSWERS as f64 / rate),
             seen: Observations::default(),
             tape: is_recorded.then(Vec::new),
+            accepted: BTreeSet::new(),
+            closed: BTreeMap::new(),
+            broken: 0,
             stopped: None,
         }
     }
@@ -134,7 +148,7 @@ impl Session {
         if Instant::now() >= self.deadline {
             return Err("the time limit of the run was reached".to_owned());
         }
-        if let Some(reason) = &self.stopped {
+        if let Some(reason) = self.stopped.as_ref().or_else(|| self.closed.get(request.api())) {
             return Err(reason.clone());
         }
         let inspector = match self.areas.get(&request.area) {
@@ -147,17 +161,31 @@ impl Session {
         let wanted = Inspection { path, id, query: &query, context: context.header() };
         let options = CallOptions::within(Priority::Snapshot, CALL_TIMEOUT);
         let options = CallOptions { deadline: options.deadline.min(self.deadline), ..options };
-        let (answers, ended) = inspector.get(&wanted, &options).await;
-        let last = answers.last().cloned();
         let is_kept = !self.seen.exceeds_tape();
+        let send = || Box::pin(inspector.get(&wanted, &options));
+        let (mut answers, mut ended) = send().await;
         self.seen.observe(&answers);
+        // One broken connection says little.
+        if ended.as_ref().is_err_and(is_broken) {
+            let (more, end) = send().await;
+            self.seen.observe(&more);
+            answers.extend(more);
+            ended = end;
+        }
+        let last = answers.last().cloned();
         if let Some(tape) = self.tape.as_mut().filter(|_| is_kept) {
             tape.push(RecordedExchange { request: request.clone(), answers });
         }
+        if !ended.as_ref().is_err_and(is_broken) {
+            self.broken = 0;
+        }
         match (ended, last) {
-            (Err(error), Some(answer)) if is_about_request(&error) => Ok(answer),
-            (Err(error), _) => Err(self.failed(request.area, error)),
-            (Ok(()), Some(answer)) => Ok(answer),
+            (Err(error), Some(answer)) if self.is_about_request(request.area, &error) => Ok(answer),
+            (Err(error), _) => Err(self.failed(request, error)),
+            (Ok(()), Some(answer)) => {
+                self.accepted.insert(request.area);
+                Ok(answer)
+            }
             (Ok(()), None) => Err("there was no answer".to_owned()),
         }
     }
@@ -184,28 +212,56 @@ impl Session {
         }
     }
 
+    /// Whether a failure is the provider's answer to this request, and not about access, limits, the host or the connection.
+    fn is_about_request(&self, area: Area, error: &Error) -> bool {
+        let is_accepted = self.accepted.contains(&area);
+        match (&error.cause, error.status) {
+            (Cause::Refused | Cause::NotFound { .. } | Cause::Gone { .. } | Cause::Forbidden { .. }, _) => {
+                true
+            }
+            (Cause::Server { .. }, _) => error.reach() == Reach::Record,
+            (Cause::Redirect, _) => is_accepted,
+            (Cause::Key, _) => false,
+            // The token is good for other requests.
+            (_, Some(401)) => is_accepted && !self.is_expired(area),
+            _ => false,
+        }
+    }
+
+    fn is_expired(&self, area: Area) -> bool {
+        let now_ms = Moment::now().micros() / 1_000;
+        matches!(self.areas.get(&area), Some(Ok(access)) if access.expires_ms <= now_ms)
+    }
+
     /// Why a call failed. If that reaches further than the request, nothing is sent there any more.
-    fn failed(&mut self, area: Area, error: Error) -> String {
-        let (reach, retry) = (error.reach(), error.retry());
-        let is_away = matches!(error.cause, Cause::Unreachable(_));
+    fn failed(&mut self, request: &ProbeRequest, error: Error) -> String {
+        let is_over = error.reach() == Reach::Everything && error.retry() == Retry::Never;
+        let (is_key, is_broken) = (matches!(error.cause, Cause::Key), is_broken(&error));
+        let is_grant = error.reach() == Reach::Grant;
         // Words of the answer may hold data.
         let reason = harmless(&ErrorChain(&Error { excerpt: None, ..error }).to_string());
-        if is_away || (reach == Reach::Everything && retry == Retry::Never) {
+        self.broken += u32::from(is_broken);
+        if is_key {
+            self.closed.insert(request.api().to_owned(), reason.clone());
+        } else if self.broken >= MAX_BROKEN_CALLS || (self.accepted.is_empty() && (is_broken || is_over)) {
             self.stopped = Some(reason.clone());
-        } else if reach == Reach::Grant {
-            self.areas.insert(area, Err(reason.clone()));
+        } else if is_grant {
+            self.areas.insert(request.area, Err(reason.clone()));
         }
         reason
     }
 }
 
-/// Whether a failure is the provider's answer to this request, and not about access, limits, the host or the connection.
-fn is_about_request(error: &Error) -> bool {
-    match error.cause {
-        Cause::Refused | Cause::NotFound { .. } | Cause::Gone { .. } | Cause::Forbidden { .. } => true,
-        Cause::Server { .. } => error.reach() == Reach::Record,
-        _ => false,
+impl ProbeRequest {
+    /// The API, by the beginning of the path.
+    pub(super) fn api(&self) -> &str {
+        self.path.split('/').next().unwrap_or_default()
     }
+}
+
+/// Whether there was no connection, or it broke.
+fn is_broken(error: &Error) -> bool {
+    matches!(error.cause, Cause::Unreachable(_) | Cause::Truncated(_))
 }
 
 impl Observations {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
+use simulator::knobs::{Effect, Fault, FaultTarget, HttpStatus};
 
 use super::ProbeScene;
 use crate::support::command::{stderr, stdout};
@@ -11,7 +12,8 @@ use crate::support::command::{stderr, stdout};
 crate::tests! {
     plain a_missing_scope_and_login_are_named_and_the_rest_answered;
     plain a_rejected_login_is_reported_without_its_reason;
-    plain a_rejected_key_ends_the_run_after_one_request;
+    plain a_rejected_key_ends_each_api_after_one_request;
+    plain an_odd_answer_ends_only_its_question;
     plain without_a_login_nothing_is_sent;
     plain wrong_options_are_refused_before_a_login;
     plain a_port_beside_a_redirect_address_is_refused;
@@ -55,19 +57,39 @@ async fn a_rejected_login_is_reported_without_its_reason() {
     );
 }
 
-async fn a_rejected_key_ends_the_run_after_one_request() {
+async fn a_rejected_key_ends_each_api_after_one_request() {
     let wrong = [("provider.subscription.key", "a-key-that-is-not-registered")];
     let scene = ProbeScene::new("probe-key", &wrong, |_| {}).await;
 
     let (code, report) = scene.report("accounting,payroll", &[]).await;
 
-    assert_eq!((code, &report.0["requests"]), (Some(1), &serde_json::json!(1)));
+    assert_eq!((code, &report.0["requests"]), (Some(1), &serde_json::json!(4)));
     for (question, about) in report.unanswered() {
         let reason = report.found(&question, &about);
         assert!(reason.contains("provider.subscription.key") || reason.contains("no "), "{reason}");
     }
     let reason = report.found("company-list-context", "companies");
     assert!(reason.contains("check provider.subscription.key"), "{reason}");
+}
+
+async fn an_odd_answer_ends_only_its_question() {
+    let scene = ProbeScene::new("probe-odd", &[], |settings| {
+        let at = |ending: &str| FaultTarget { ending: Some(ending.to_owned()), ..FaultTarget::default() };
+        let odd = |ending, status| {
+            let effect = Effect::Status(HttpStatus::new(status).unwrap());
+            Fault { on: at(ending), effect, share: 1.0, times: None, skip: 0 }
+        };
+        let broken =
+            Fault { on: at("/customers"), effect: Effect::Drop, share: 1.0, times: Some(1), skip: 0 };
+        settings.knobs.faults =
+            vec![odd("/customers/webhooks/events", 401), odd("/suppliers/webhooks/events", 302), broken];
+    })
+    .await;
+
+    let (code, report) = scene.report("accounting,payroll", &[]).await;
+
+    let names = |resource: &str| ("event-names".to_owned(), resource.to_owned());
+    assert_eq!((code, report.unanswered()), (Some(1), vec![names("customers"), names("suppliers")]));
 }
 
 async fn without_a_login_nothing_is_sent() {
