@@ -208,7 +208,10 @@ impl<'a> Prober<'a> {
         }
         let lists = self.source.snapshot.lists.iter();
         let settings = without("snapshot.lists", lists.copied().map(List::name), list.name());
-        Ok(ProbeAnswer { settings, ..ProbeAnswer::from(format!("not offered: {shape}")) })
+        let is_scheduled = list == List::Payroll && self.source.snapshot.payroll_schedule.is_some();
+        let note = "remove payroll.incremental.schedule, too: it needs payroll in snapshot.lists";
+        let notes = is_scheduled.then(|| note.to_owned()).into_iter().collect();
+        Ok(ProbeAnswer { found: format!("not offered: {shape}"), settings, notes })
     }
 
     /// The answer to an unknown path of the same API. Asked once.
@@ -235,7 +238,8 @@ impl<'a> Prober<'a> {
         let configured = self.source.snapshot.page_size;
         let (found, pages) = match self.find_largest_page(request, base).await {
             Ok(LargestPage { words, limit, size, pages }) => {
-                let is_less = limit.filter(|limit| *limit < configured);
+                let is_read = self.source.snapshot.lists.contains(&list);
+                let is_less = limit.filter(|limit| is_read && *limit < configured);
                 let settings = is_less.map(|limit| ("page.size", limit.to_string())).into_iter().collect();
                 (Ok(ProbeAnswer { settings, ..ProbeAnswer::from(words) }), Some((size, pages)))
             }
@@ -374,8 +378,9 @@ impl<'a> Prober<'a> {
             }
         }
         let (rows, name) = (self.source.snapshot.rows, rows_name(self.source.snapshot.rows));
+        let is_read = self.source.snapshot.lists.contains(&list.list);
         let found = found.map(|is_thin| {
-            let settings = if is_thin && rows == Rows::Full {
+            let settings = if is_thin && rows == Rows::Full && is_read {
                 vec![("snapshot.rows", rows_name(Rows::Thin).to_owned())]
             } else {
                 Vec::new()

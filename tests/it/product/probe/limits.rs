@@ -13,6 +13,8 @@ use crate::product::simulator::noon;
 crate::tests! {
     plain a_refused_page_size_is_found_exactly;
     plain hidden_paths_are_found_and_left_out_of_the_settings;
+    plain lists_that_are_not_read_lead_to_no_proposal;
+    plain a_schedule_that_loses_its_list_is_noted;
     plain an_unknown_company_leads_to_no_proposal;
     plain the_order_of_changes_differs_from_that_of_creation;
     plain a_rate_limit_is_waited_for_and_shown;
@@ -63,6 +65,36 @@ async fn hidden_paths_are_found_and_left_out_of_the_settings() {
     });
     assert_eq!(*report.settings(), expected);
     assert_eq!((code, report.unanswered()), (Some(0), Vec::new()));
+}
+
+async fn lists_that_are_not_read_lead_to_no_proposal() {
+    let settings = [("snapshot.lists", "companies"), ("snapshot.rows", "full"), ("page.size", "50")];
+    let scene = ProbeScene::new("probe-not-read", &settings, |settings| {
+        let reads = &mut settings.knobs.reads;
+        (reads.max_page_size, reads.over_max, reads.thin_rows) = (37, OverMax::Clamp, true);
+    })
+    .await;
+
+    let (_, report) = scene.report("accounting,payroll", &[]).await;
+
+    // The companies are fewer than 37, but their rows are thin.
+    assert_eq!(report.found("page-size", "customers"), "37; a larger pageSize is cut");
+    assert_eq!(*report.settings(), json!({ "snapshot.rows": "thin" }));
+}
+
+async fn a_schedule_that_loses_its_list_is_noted() {
+    let settings = [("payroll.incremental.schedule", "0 3 * * *")];
+    let scene = ProbeScene::new("probe-schedule", &settings, |settings| {
+        let on = FaultTarget { path: Some("/payroll/api/companies".to_owned()), ..FaultTarget::default() };
+        let hidden = Fault { on, effect: Effect::UnknownPath, share: 1.0, times: None, skip: 0 };
+        settings.knobs.faults = vec![hidden];
+    })
+    .await;
+
+    let (_, report) = scene.report("accounting,payroll", &[]).await;
+
+    assert_eq!(*report.settings(), json!({ "snapshot.lists": "companies,customers,accounts" }));
+    assert!(report.0.to_string().contains("remove payroll.incremental.schedule"), "{:#}", report.0);
 }
 
 async fn an_unknown_company_leads_to_no_proposal() {
