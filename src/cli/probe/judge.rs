@@ -219,7 +219,7 @@ pub(super) fn filter(all: &RawAnswer, none: &RawAnswer, timestamp: &RawAnswer) -
 }
 
 /// The contexts that the by-id path of a resource takes; `None` if the path is unknown. `answers`: to the same id in each context.
-/// `missing`: the answer for an unknown id elsewhere; `unknown`: that for an unknown path.
+/// `missing`: the answer of a known path for an unknown id; `unknown`: that for an unknown path of the same API.
 pub(super) fn by_id_path(
     answers: &[(&'static str, RawAnswer)],
     missing: Option<AnswerShape>,
@@ -233,11 +233,19 @@ pub(super) fn by_id_path(
             _ => Err(format!("an unknown path and a missing record are both answered {unknown}")),
         };
     }
-    let is_answered = |shape: AnswerShape| {
-        shape.status == 200 || missing.map_or(shape.is_missing(), |missing| shape == missing)
+    let with = |is_answered: &dyn Fn(AnswerShape) -> bool| -> Vec<&'static str> {
+        shapes.iter().filter(|(_, shape)| is_answered(*shape)).map(|(context, _)| *context).collect()
     };
-    let contexts = shapes.iter().filter(|(_, shape)| is_answered(*shape)).map(|(context, _)| *context);
-    Ok(Some(contexts.collect()))
+    let absent = missing.filter(|missing| missing.is_missing());
+    let mut contexts = with(&|shape: AnswerShape| shape.status == 200 || Some(shape) == absent);
+    if contexts.is_empty() {
+        // Another API may answer otherwise for a missing record.
+        contexts = with(&|shape: AnswerShape| shape.is_missing() && (shape != unknown || absent.is_none()));
+    }
+    match missing.filter(|missing| contexts.is_empty() && shapes.iter().any(|(_, shape)| shape == missing)) {
+        Some(missing) => Err(format!("cannot tell: an unknown id is answered {missing} elsewhere, too")),
+        None => Ok(Some(contexts)),
+    }
 }
 
 /// How far the provider's clock is ahead, by all answers: the median, which has an error of up to a second.
@@ -369,6 +377,10 @@ mod tests {
         assert_eq!(judge(&context, &api, missing), Ok(Some(vec!["none"])));
         assert_eq!(judge(&gateway, &context, unknown), Ok(Some(vec!["the company"])));
         assert!(judge(&gateway, &gateway, unknown).is_err());
+        // The form of the id may be refused.
+        assert!(judge(&context, &context, AnswerShape::of(&context)).is_err());
+        assert_eq!(judge(&context, &context, missing), Ok(Some(Vec::new())));
+        assert_eq!(judge(&answer(404, ""), &context, missing), Ok(Some(vec!["the company"])));
     }
 
     #[test]

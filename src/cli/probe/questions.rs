@@ -312,7 +312,6 @@ impl<'a> Prober<'a> {
 
     async fn by_id(&mut self, company: &str, lists: &[ReadableList]) {
         let in_company = ContextForm::Company(company.to_owned());
-        let unknown = self.unknown_path(&place(List::Customers, in_company.clone())).await;
         let foreign = place(List::Customers, ContextForm::Company(UNKNOWN_ID.to_owned()));
         let foreign = self.shape(&paged(&foreign, 1, SMALL_PAGE, &[])).await;
         self.add("unknown-company", List::Customers, "any answer", foreign.map(|shape| shape.to_string()));
@@ -322,8 +321,9 @@ impl<'a> Prober<'a> {
         let assumed = "the company, else none, else not sent";
         let own = self.contexts("company-by-id-context", assumed, &forms, request).await;
         let own = own.unwrap_or(ContextForm::Absent);
-        let mut missing = None;
-        for list in [List::Companies, List::Customers, List::Accounts] {
+        let mut shapes: Vec<AnswerShape> = Vec::new();
+        // Companies last: the context of an unknown company is that company, so its answer may be about the context.
+        for list in [List::Customers, List::Accounts, List::Companies] {
             let Some(resource) = list.resource() else { continue };
             let context = |id: &str| match (&own, list) {
                 (ContextForm::Company(_), List::Companies) => ContextForm::Company(id.to_owned()),
@@ -332,18 +332,18 @@ impl<'a> Prober<'a> {
             };
             let path = by_id_path(resource);
             let shape = self.shape(&get(&path, UNKNOWN_ID, context(UNKNOWN_ID))).await;
-            missing = missing.or(shape.as_ref().ok().copied().filter(|shape| shape.is_missing()));
+            shapes.extend(shape.as_ref().ok());
             let assumed = "404 or 410 with any body, once the path has answered";
             self.add("missing-record", resource, assumed, shape.map(|shape| shape.to_string()));
             if let Some(rows) = lists.iter().find(|one| one.list == list) {
                 self.row_members(resource, rows, context).await;
             }
         }
-        let Ok(unknown) = unknown else { return };
+        let missing = shapes.iter().find(|shape| shape.is_missing()).or(shapes.first()).copied();
         for resource in AccountingResource::all().filter(|one| *one != AccountingResource::Companies) {
             let list = lists.iter().find(|one| one.list.resource() == Some(resource));
             let id = list.and_then(|list| list.rows.iter().find_map(judge::id)).unwrap_or(UNKNOWN_ID);
-            self.path_of(resource, id, &in_company, missing, unknown).await;
+            self.path_of(resource, id, &in_company, missing).await;
         }
     }
 
@@ -397,9 +397,9 @@ impl<'a> Prober<'a> {
         id: &str,
         in_company: &ContextForm,
         missing: Option<AnswerShape>,
-        unknown: AnswerShape,
     ) {
         let path = by_id_path(resource);
+        let unknown = self.unknown_path(&get(&path, "", in_company.clone())).await;
         let mut answers = Vec::new();
         let mut failed = None;
         for context in [in_company.clone(), ContextForm::None] {
@@ -413,19 +413,18 @@ impl<'a> Prober<'a> {
         {
             failed = Some(self.session.refusal(&get(&path, id, ContextForm::None), answer));
         }
-        let found = match failed {
-            Some(reason) => Err(reason),
-            None => judge::by_id_path(&answers, missing, unknown).map(|contexts| match contexts.as_deref() {
-                None => {
-                    let resources = self.source.enrich_resources.iter().copied();
-                    let names = resources.map(AccountingResource::name);
-                    let settings = without("enrich.resources", names, resource.name());
-                    ProbeAnswer { settings, ..ProbeAnswer::from("unknown to the gateway") }
-                }
-                Some([]) => "known, but no context is accepted".into(),
-                Some(contexts) => format!("known; context: {}", contexts.join(" or ")).into(),
-            }),
-        };
+        let unknown = failed.map_or(unknown, Err);
+        let contexts = unknown.and_then(|unknown| judge::by_id_path(&answers, missing, unknown));
+        let found = contexts.map(|contexts| match contexts.as_deref() {
+            None => {
+                let resources = self.source.enrich_resources.iter().copied();
+                let names = resources.map(AccountingResource::name);
+                let settings = without("enrich.resources", names, resource.name());
+                ProbeAnswer { settings, ..ProbeAnswer::from("unknown to the gateway") }
+            }
+            Some([]) => "known, but no context is accepted".into(),
+            Some(contexts) => format!("known; context: {}", contexts.join(" or ")).into(),
+        });
         self.add(
             "by-id-path",
             resource,

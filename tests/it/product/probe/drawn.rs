@@ -139,7 +139,9 @@ fn expected(knobs: &Knobs) -> Vec<(&'static str, String, String)> {
     );
     let required = format!("required: {api_400}");
     expect("payroll-paging", "payroll", if reads.payroll_paging_required { &required } else { "optional" });
-    expect("unknown-path", "accounting", "404 with the gateway's JSON");
+    for api in ["accounting", "accounting-core", "accounting-import"] {
+        expect("unknown-path", api, "404 with the gateway's JSON");
+    }
     expect("unknown-company", "customers", &format!("{} with the API's JSON", reads.unknown_company.get()));
     expect(
         "company-by-id-context",

@@ -15,6 +15,7 @@ crate::tests! {
     plain hidden_paths_are_found_and_left_out_of_the_settings;
     plain lists_that_are_not_read_lead_to_no_proposal;
     plain a_schedule_that_loses_its_list_is_noted;
+    plain an_api_without_an_unknown_path_is_reported;
     plain an_unknown_company_leads_to_no_proposal;
     plain the_order_of_changes_differs_from_that_of_creation;
     plain a_rate_limit_is_waited_for_and_shown;
@@ -95,6 +96,25 @@ async fn a_schedule_that_loses_its_list_is_noted() {
 
     assert_eq!(*report.settings(), json!({ "snapshot.lists": "companies,customers,accounts" }));
     assert!(report.0.to_string().contains("remove payroll.incremental.schedule"), "{:#}", report.0);
+}
+
+async fn an_api_without_an_unknown_path_is_reported() {
+    let scene = ProbeScene::new("probe-no-unknown-path", &[], |settings| {
+        let on = FaultTarget {
+            path: Some("/accounting-core/api/tributaryProbe".to_owned()),
+            ..FaultTarget::default()
+        };
+        let effect = Effect::Status(HttpStatus::new(502).unwrap());
+        settings.knobs.faults = vec![Fault { on, effect, share: 1.0, times: None, skip: 0 }];
+    })
+    .await;
+
+    let (code, report) = scene.report("accounting,payroll", &[]).await;
+
+    let open = report.unanswered();
+    assert!(code == Some(1) && open.contains(&("by-id-path".to_owned(), "persons".to_owned())), "{open:?}");
+    assert!(open.iter().all(|(question, _)| question != "event-names"), "{open:?}");
+    assert_eq!(report.found("by-id-path", "journals"), "known; context: the company");
 }
 
 async fn an_unknown_company_leads_to_no_proposal() {
