@@ -98,7 +98,7 @@ pub(super) fn first_page(zero: &RawAnswer, one: &RawAnswer) -> Result<(u32, Stri
 }
 
 /// Whether two pages share at least half of their rows: some may change meanwhile.
-fn is_same(one: &[Value], other: &[Value]) -> bool {
+pub(super) fn is_same(one: &[Value], other: &[Value]) -> bool {
     let shared = other.iter().filter(|row| one.contains(row)).count();
     shared > 0 && 2 * shared >= one.len().max(other.len())
 }
@@ -112,12 +112,17 @@ pub(super) enum PageLimit {
     AtLeast(usize),
     /// More rows came than were requested.
     Ignored(usize),
+    /// The next page is the first one again.
+    Repeated(usize),
 }
 
 /// The limit that two consecutive pages of `asked` rows show.
-pub(super) fn page_limit(asked: usize, first: usize, next: usize) -> PageLimit {
+pub(super) fn page_limit(asked: usize, first: &[Value], next: &[Value]) -> PageLimit {
+    let is_repeated = is_same(first, next);
+    let (first, next) = (first.len(), next.len());
     match first {
         first if first > asked => PageLimit::Ignored(first),
+        first if is_repeated => PageLimit::Repeated(first),
         first if next > first => PageLimit::AtLeast(next),
         first if first < asked && next > 0 => PageLimit::CutTo(first),
         first => PageLimit::AtLeast(first),
@@ -311,8 +316,13 @@ mod tests {
             (1_000, 50, 60, PageLimit::AtLeast(60)),
             (10, 50, 0, PageLimit::Ignored(50)),
         ] {
-            assert_eq!(page_limit(asked, first, next), limit, "{asked} {first} {next}");
+            let rows =
+                |from: usize, count: usize| -> Vec<Value> { (from..from + count).map(Value::from).collect() };
+            let found = page_limit(asked, &rows(0, first), &rows(first, next));
+            assert_eq!(found, limit, "{asked} {first} {next}");
         }
+        let rows: Vec<Value> = (0..50_u32).map(Value::from).collect();
+        assert_eq!(page_limit(1_000, &rows, &rows), PageLimit::Repeated(50));
     }
 
     #[test]

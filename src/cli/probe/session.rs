@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use base::retry::{ErrorChain, Retry};
 use model::Moment;
 use provider::{
-    api::{CallOptions, Cause, ContextHeader, Error, Inspection, Inspector, Priority, RawAnswer, Reach},
+    api::{
+        CallOptions, Cause, ContextHeader, Error, Inspection, Inspector, Limit, Priority, RawAnswer, Reach,
+    },
     auth::Area,
 };
 
@@ -118,6 +120,8 @@ pub(super) struct Session {
     closed: BTreeMap<String, String>,
     /// Calls in a row that ended without a connection.
     broken: u32,
+    /// Whether the last answer took too long or was too large.
+    pub(super) was_endless: bool,
     /// Why no further request is sent.
     stopped: Option<String>,
 }
@@ -136,12 +140,14 @@ impl Session {
             accepted: BTreeSet::new(),
             closed: BTreeMap::new(),
             broken: 0,
+            was_endless: false,
             stopped: None,
         }
     }
 
     /// The answer to a request, of any status that is about the request itself. Otherwise the reason why there is none.
     pub(super) async fn get(&mut self, request: &ProbeRequest) -> Result<RawAnswer, String> {
+        self.was_endless = false;
         if self.seen.answers >= MAX_ANSWERS {
             return Err(format!("the limit of {MAX_ANSWERS} answers was reached"));
         }
@@ -238,6 +244,11 @@ impl Session {
         let is_over = error.reach() == Reach::Everything && error.retry() == Retry::Never;
         let (is_key, is_broken) = (matches!(error.cause, Cause::Key), is_broken(&error));
         let is_grant = error.reach() == Reach::Grant;
+        self.was_endless = match error.cause {
+            Cause::Timeout { limit } => limit != Limit::Connect,
+            Cause::TooLarge { .. } => true,
+            _ => false,
+        };
         // Words of the answer may hold data.
         let reason = harmless(&ErrorChain(&Error { excerpt: None, ..error }).to_string());
         self.broken += u32::from(is_broken);

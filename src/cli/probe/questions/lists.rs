@@ -12,8 +12,12 @@ use crate::cli::probe::{
 
 /// The largest `page.size`.
 const LARGE_PAGE: u32 = 1_000;
+/// Pages that take too long or are too large after which no larger one is tried.
+const MAX_ENDLESS: u32 = 3;
 /// How far behind its first page a list has certainly ended.
 const FAR: u32 = 100_000;
+
+const EMPTY_ASSUMED: &str = "[], null and no body are the same";
 
 /// The largest page of a list.
 struct LargestPage {
@@ -24,6 +28,13 @@ struct LargestPage {
     size: u32,
     /// The first two pages of that size.
     pages: [RawAnswer; 2],
+}
+
+/// Why a page did not come, perhaps for its size.
+struct RefusedSize {
+    /// `None` if the answer took too long or was too large.
+    shape: Option<AnswerShape>,
+    words: String,
 }
 
 impl Prober<'_> {
@@ -47,30 +58,62 @@ impl Prober<'_> {
         self.add("list", list, "offered", offered);
         let one = one.ok().filter(|answer| answer.status == 200)?;
 
-        let zero = self.page(&request, 0, SMALL_PAGE).await;
+        let mut zero = self.page(&request, 0, SMALL_PAGE).await;
+        if zero.as_ref().is_ok_and(|zero| zero.status != 200) {
+            // One failure may be chance.
+            zero = self.page(&request, 0, SMALL_PAGE).await;
+        }
         let first = zero.and_then(|zero| Ok((judge::first_page(&zero, &one)?, zero)));
         let found = first.as_ref().map(|((_, words), _)| words.clone()).map_err(Clone::clone);
         self.add("first-page", list, "learned for each list", found);
-        let ((base, _), zero) = first.ok()?;
-        let small = judge::rows(if base == 0 { &zero } else { &one }).unwrap_or_default();
+        let (base, small) = match first {
+            Ok(((0, _), zero)) => (0, zero),
+            Ok(((base, _), _)) => (base, one),
+            Err(reason) if judge::rows(&one).is_none_or(|rows| rows.is_empty()) => {
+                self.skip(list, &one, &reason);
+                return None;
+            }
+            // Page 1 has rows, which is enough for the other questions.
+            Err(_) => (1, one),
+        };
+        let small_rows = judge::rows(&small).unwrap_or_default();
 
-        let (size, pages) = self.largest_page(list, &request, base).await?;
-        let [first, next] = [0, 1].map(|place: usize| judge::rows(&pages[place]).unwrap_or_default());
-        let whole = next.is_empty().then_some(first.len());
-        let found = judge::pagination(pages[0].header("x-pagination"), base, whole);
+        let sized = self.largest_page(list, &request, base, &small).await;
+        let (size, pages) = sized.unwrap_or_else(|| (SMALL_PAGE, vec![small]));
+        let mut read = pages.iter().map(|page| judge::rows(page).unwrap_or_default());
+        let (first, next) = (read.next().unwrap_or_default(), read.next());
+        let whole = next.as_ref().is_some_and(Vec::is_empty).then_some(first.len());
+        let next = next.filter(|next| !judge::is_same(&first, next)).unwrap_or_default();
+        let sent = pages.first().and_then(|page| page.header("x-pagination"));
+        let found = judge::pagination(sent, base, whole);
         self.add("pagination-header", list, "compared where it is sent, never needed", Ok(found));
         if list.spans_companies() {
             let far = self.page(&request, base + FAR, SMALL_PAGE).await;
             let found = far.and_then(|far| judge::empty_form(&far));
-            self.add("empty-list", list, "[], null and no body are the same", found);
+            self.add("empty-list", list, EMPTY_ASSUMED, found);
         }
-        let is_stable = first.iter().zip(&small).all(|(one, other)| one == other);
+        let is_stable = first.iter().zip(&small_rows).all(|(one, other)| one == other);
         let rows = [first, next].concat();
         let order = judge::order(&rows).map(|order| {
             format!("{order}{}", if is_stable { "" } else { "; two reads began with different rows" })
         });
         self.add("order", list, "any; no proof depends on it", order);
         Some(ReadableList { list, request, base, size, rows })
+    }
+
+    /// Reports the questions that need rows as not answered.
+    fn skip(&mut self, list: List, one: &RawAnswer, reason: &str) {
+        if list.spans_companies() {
+            self.add("empty-list", list, EMPTY_ASSUMED, judge::empty_form(one));
+        }
+        let of_list: &[&'static str] = match list {
+            List::Payroll => &["payroll-order", "payroll-filter", "payroll-paging"],
+            _ => &["row-members"],
+        };
+        let of_rows = ["page-size", "pagination-header", "order"];
+        for question in of_rows.into_iter().chain(of_list.iter().copied()) {
+            self.add(question, list, "not compared", Err::<ProbeAnswer, _>(reason.to_owned()));
+        }
     }
 
     /// Whether a 404 for a list is about its path. Otherwise it may be about the company.
@@ -96,20 +139,21 @@ impl Prober<'_> {
         Ok(ProbeAnswer { found: format!("not offered: {shape}"), settings, notes })
     }
 
-    /// The largest size that is not refused, with the first two pages of it; `None` if there are none.
+    /// The largest size that is not refused, with the first two pages of it; `None` if there are none. `small` is a small first page.
     async fn largest_page(
         &mut self,
         list: List,
         request: &ProbeRequest,
         base: u32,
-    ) -> Option<(u32, [RawAnswer; 2])> {
+        small: &RawAnswer,
+    ) -> Option<(u32, Vec<RawAnswer>)> {
         let configured = self.source.snapshot.page_size;
-        let (found, pages) = match self.find_largest_page(request, base).await {
+        let (found, pages) = match self.find_largest_page(request, base, small).await {
             Ok(LargestPage { words, limit, size, pages }) => {
                 let is_read = self.source.snapshot.lists.contains(&list);
                 let is_less = limit.filter(|limit| is_read && *limit < configured);
                 let settings = is_less.map(|limit| ("page.size", limit.to_string())).into_iter().collect();
-                (Ok(ProbeAnswer { settings, ..ProbeAnswer::from(words) }), Some((size, pages)))
+                (Ok(ProbeAnswer { settings, ..ProbeAnswer::from(words) }), Some((size, pages.into())))
             }
             Err(reason) => (Err(reason), None),
         };
@@ -117,38 +161,90 @@ impl Prober<'_> {
         pages
     }
 
-    async fn find_largest_page(&mut self, request: &ProbeRequest, base: u32) -> Result<LargestPage, String> {
-        let (mut size, mut refused) = (LARGE_PAGE, None);
-        let mut first = self.page(request, base, size).await?;
-        if first.status != 200 {
-            refused = Some(AnswerShape::of(&first));
-            // A small page was accepted. Halves the rest until the limit is exact.
-            let (mut accepted, mut too_large) = (SMALL_PAGE, LARGE_PAGE);
-            while too_large - accepted > 1 {
-                let middle = u32::midpoint(accepted, too_large);
-                match self.page(request, base, middle).await?.status {
-                    200 => accepted = middle,
-                    _ => too_large = middle,
+    async fn find_largest_page(
+        &mut self,
+        request: &ProbeRequest,
+        base: u32,
+        small: &RawAnswer,
+    ) -> Result<LargestPage, String> {
+        let refused = match self.sized_page(request, base, LARGE_PAGE).await? {
+            Ok(first) => {
+                let next = self.page(request, base + 1, LARGE_PAGE).await?;
+                return Self::unrefused(first, next);
+            }
+            Err(refused) => refused,
+        };
+        // A small page was accepted. Halves the rest until the limit is exact.
+        let (mut size, mut too_large, mut first) = (SMALL_PAGE, LARGE_PAGE, small.clone());
+        let mut endless = u32::from(refused.shape.is_none());
+        while too_large - size > 1 && endless < MAX_ENDLESS {
+            let middle = u32::midpoint(size, too_large);
+            match self.sized_page(request, base, middle).await? {
+                Ok(page) => (size, first) = (middle, page),
+                Err(other) if other.shape == refused.shape => {
+                    too_large = middle;
+                    endless += u32::from(other.shape.is_none());
+                }
+                Err(other) => {
+                    return Err(format!("pageSize {middle} {}, {LARGE_PAGE} {}", other.words, refused.words));
                 }
             }
-            size = accepted;
-            first = self.page(request, base, size).await?;
         }
         let next = self.page(request, base + 1, size).await?;
-        let [Some(shown), Some(following)] =
-            [&first, &next].map(|page| judge::rows(page).map(|rows| rows.len()))
-        else {
+        let (words, pages) = (&refused.words, [first, next]);
+        if too_large - size > 1 {
+            let words = format!("at least {size}; pageSize {too_large} {words}");
+            return Ok(LargestPage { words, limit: None, size, pages });
+        }
+        // Each size was tried once, so one answer by chance would lead to a wrong limit.
+        if self.sized_page(request, base, too_large).await?.is_ok() {
+            return Err(format!("pageSize {too_large} was refused once and accepted once"));
+        }
+        Ok(LargestPage {
+            words: format!("{size}; a larger pageSize {words}"),
+            limit: Some(size),
+            size,
+            pages,
+        })
+    }
+
+    /// The limit by two pages of the largest size, which is not refused.
+    fn unrefused(first: RawAnswer, next: RawAnswer) -> Result<LargestPage, String> {
+        let (Some(shown), Some(following)) = (judge::rows(&first), judge::rows(&next)) else {
             return Err("a page is no JSON array".to_owned());
         };
-        let limit = judge::page_limit(size as usize, shown, following);
-        let (words, limit) = match (refused, limit) {
-            (Some(refused), _) => (format!("{size}; a larger pageSize is refused: {refused}"), Some(size)),
-            (None, PageLimit::CutTo(rows)) => {
-                (format!("{rows}; a larger pageSize is cut"), u32::try_from(rows).ok())
-            }
-            (None, PageLimit::AtLeast(rows)) => (format!("at least {rows}"), None),
-            (None, PageLimit::Ignored(rows)) => (format!("pageSize is ignored: {rows} rows came"), None),
+        let (words, limit) = match judge::page_limit(LARGE_PAGE as usize, &shown, &following) {
+            PageLimit::CutTo(rows) => (format!("{rows}; a larger pageSize is cut"), u32::try_from(rows).ok()),
+            PageLimit::AtLeast(rows) => (format!("at least {rows}"), None),
+            PageLimit::Ignored(rows) => (format!("pageSize is ignored: {rows} rows came"), None),
+            PageLimit::Repeated(rows) => (format!("at least {rows}; the next page repeats the first"), None),
         };
-        Ok(LargestPage { words, limit, size, pages: [first, next] })
+        Ok(LargestPage { words, limit, size: LARGE_PAGE, pages: [first, next] })
+    }
+
+    /// A page, or why its size may be too large.
+    async fn sized_page(
+        &mut self,
+        request: &ProbeRequest,
+        base: u32,
+        size: u32,
+    ) -> Result<Result<RawAnswer, RefusedSize>, String> {
+        match self.page(request, base, size).await {
+            Ok(answer) if answer.status == 200 => Ok(Ok(answer)),
+            Ok(answer) => {
+                let shape = AnswerShape::of(&answer);
+                if (400..500).contains(&answer.status) {
+                    return Ok(Err(RefusedSize {
+                        shape: Some(shape),
+                        words: format!("is refused: {shape}"),
+                    }));
+                }
+                Err(format!("pageSize {size} is answered {shape}"))
+            }
+            Err(reason) if self.session.was_endless => {
+                Ok(Err(RefusedSize { shape: None, words: format!("does not arrive: {reason}") }))
+            }
+            Err(reason) => Err(reason),
+        }
     }
 }

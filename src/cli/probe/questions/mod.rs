@@ -79,7 +79,7 @@ impl<'a> Prober<'a> {
         for list in [List::Customers, List::Accounts] {
             match &company {
                 Some(company) => lists.extend(self.list(list, ContextForm::Company(company.clone())).await),
-                None => self.add("list", list, "read with the company's context", no_company()),
+                None => self.add("list", list, "read with the company's context", self.no_company()),
             }
         }
         if let Some(payroll) = self.list(List::Payroll, ContextForm::Absent).await {
@@ -87,7 +87,7 @@ impl<'a> Prober<'a> {
         }
         match &company {
             Some(company) => self.by_id(company, &lists).await,
-            None => self.add("by-id-path", "all resources", "known", no_company()),
+            None => self.add("by-id-path", "all resources", "known", self.no_company()),
         }
         self.event_names().await;
         self.cite_all_answers();
@@ -95,6 +95,17 @@ impl<'a> Prober<'a> {
             ProbeReport { findings: self.findings, seen: self.session.seen },
             self.session.tape.unwrap_or_default(),
         )
+    }
+
+    /// Why no company is known.
+    fn no_company(&self) -> Result<ProbeAnswer, String> {
+        let is_cause = |one: &&ProbeFinding| {
+            one.about == List::Companies.name()
+                && ["company-list-context", "list", "first-page"].contains(&one.question)
+        };
+        let failed = self.findings.iter().filter(is_cause).find_map(|one| one.found.as_ref().err());
+        let cause = failed.map_or("the list of companies shows none", String::as_str);
+        Err(format!("no company is known: {cause}; name one with --company"))
     }
 
     fn add(
@@ -338,10 +349,6 @@ impl<'a> Prober<'a> {
         let assumed = format!("budget.requests.per.second={}, lowered by 429", self.source.budget_per_second);
         self.add("rate-limit-headers", "all answers", assumed, found);
     }
-}
-
-fn no_company() -> Result<ProbeAnswer, String> {
-    Err("no company is known: the list of companies shows none; name one with --company".to_owned())
 }
 
 fn get(path: &str, id: &str, context: ContextForm) -> ProbeRequest {

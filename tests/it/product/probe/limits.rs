@@ -3,7 +3,7 @@
 use serde_json::json;
 use simulator::catalog::{Kind, Resource};
 use simulator::knobs::{
-    Effect, Fault, FaultTarget, FirstPage, HttpStatus, ListOrder, OverMax, Rate, RetryHint,
+    Effect, EmptyList, Fault, FaultTarget, FirstPage, HttpStatus, ListOrder, OverMax, Rate, RetryHint,
 };
 use simulator::world::{Place, WorldChange};
 
@@ -12,6 +12,9 @@ use crate::product::simulator::noon;
 
 crate::tests! {
     plain a_refused_page_size_is_found_exactly;
+    plain pages_that_are_too_large_do_not_end_a_list;
+    plain a_page_that_repeats_shows_no_limit;
+    plain a_list_without_rows_is_reported_in_full;
     plain hidden_paths_are_found_and_left_out_of_the_settings;
     plain lists_that_are_not_read_lead_to_no_proposal;
     plain a_schedule_that_loses_its_list_is_noted;
@@ -40,6 +43,51 @@ async fn a_refused_page_size_is_found_exactly() {
     assert_eq!(report.found("payroll-order", "payroll"), "applied, ascending");
     assert_eq!(*report.settings(), json!({ "page.size": "37" }));
     assert_eq!((code, report.unanswered()), (Some(0), Vec::new()));
+}
+
+async fn pages_that_are_too_large_do_not_end_a_list() {
+    // About 150 rows fit.
+    let limit = [("provider.response.limit.bytes", "65536")];
+    let scene = ProbeScene::new("probe-too-large", &limit, |settings| settings.world.customers = 600).await;
+
+    let (code, report) = scene.report("accounting,payroll", &[]).await;
+
+    let found = report.found("page-size", "customers");
+    assert!(found.starts_with("at least ") && found.contains("provider.response.limit.bytes"), "{found}");
+    assert_eq!(report.found("row-members", "customers"), "the whole record");
+    assert_eq!((code, report.settings(), report.unanswered()), (Some(0), &json!({}), Vec::new()));
+}
+
+async fn a_page_that_repeats_shows_no_limit() {
+    let settings = [("snapshot.lists", "customers")];
+    let scene = ProbeScene::new("probe-repeated", &settings, |settings| {
+        settings.knobs.reads.max_page_size = 37;
+        let on = FaultTarget { path: Some("/accounting/api/customers".to_owned()), ..FaultTarget::default() };
+        let same = Fault { on, effect: Effect::FirstPage, share: 1.0, times: None, skip: 0 };
+        settings.knobs.faults = vec![same];
+    })
+    .await;
+
+    let (_, report) = scene.report("accounting,payroll", &[]).await;
+
+    assert_eq!(report.found("page-size", "customers"), "at least 37; the next page repeats the first");
+    assert_eq!(*report.settings(), json!({}));
+}
+
+async fn a_list_without_rows_is_reported_in_full() {
+    let scene = ProbeScene::new("probe-empty", &[], |settings| {
+        settings.world.payroll_companies = 0;
+        settings.knobs.reads.empty_list = EmptyList::Null;
+        settings.knobs.reads.first_page = FirstPage::OneZeroEmpty;
+    })
+    .await;
+
+    let (code, report) = scene.report("accounting,payroll", &[]).await;
+
+    assert_eq!((code, report.found("empty-list", "payroll")), (Some(1), "null".to_owned()));
+    for question in ["page-size", "order", "payroll-order", "payroll-filter", "payroll-paging"] {
+        assert_eq!(report.found(question, "payroll"), "not answered: the list is empty");
+    }
 }
 
 async fn hidden_paths_are_found_and_left_out_of_the_settings() {
