@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use model::Moment;
-use provider::api::{Pagination, RawAnswer};
+use provider::api::{AnsweredBy, Pagination, RawAnswer};
 
 /// Fewer rows are in some order by chance.
 const MIN_ORDERED_ROWS: usize = 6;
@@ -25,15 +25,13 @@ pub(super) struct AnswerShape {
 impl AnswerShape {
     pub(super) fn of(answer: &RawAnswer) -> Self {
         let is_html = answer.header("content-type").is_some_and(|kind| kind.contains("html"));
-        let form = match serde_json::from_slice::<Value>(&answer.body) {
-            _ if answer.body.trim_ascii().is_empty() => "no body",
-            Ok(Value::Object(members)) if members.contains_key("statusCode") => GATEWAY_FORM,
-            Ok(Value::Object(members)) if members.contains_key("httpCode") || members.contains_key("ok") => {
-                "the API's JSON"
-            }
-            Ok(_) => "other JSON",
-            Err(_) if is_html => "an HTML page",
-            Err(_) => "text",
+        let form = match answer.answered_by() {
+            _ if answer.is_empty() => "no body",
+            AnsweredBy::Gateway => GATEWAY_FORM,
+            AnsweredBy::Api => "the API's JSON",
+            AnsweredBy::Unknown if answer.json().is_some() => "other JSON",
+            AnsweredBy::Unknown if is_html => "an HTML page",
+            AnsweredBy::Unknown => "text",
         };
         Self { status: answer.status, form }
     }
@@ -57,14 +55,7 @@ impl fmt::Display for AnswerShape {
 
 /// The rows of a list; `None` if the answer is none.
 pub(super) fn rows(answer: &RawAnswer) -> Option<Vec<Value>> {
-    let body = answer.body.trim_ascii();
-    if answer.status != 200 {
-        return None;
-    }
-    if body.is_empty() {
-        return Some(Vec::new());
-    }
-    serde_json::from_slice::<Option<Vec<Value>>>(body).ok().map(Option::unwrap_or_default)
+    answer.rows().ok()
 }
 
 /// Non-empty id of a row.
@@ -74,12 +65,12 @@ pub(super) fn id(row: &Value) -> Option<&str> {
 
 /// The form of an empty list.
 pub(super) fn empty_form(answer: &RawAnswer) -> Result<&'static str, String> {
-    match (answer.status, answer.body.trim_ascii()) {
-        (200, b"") => Ok("no body"),
-        (200, b"null") => Ok("null"),
-        (200, _) if rows(answer).is_some_and(|rows| rows.is_empty()) => Ok("[]"),
-        (200, _) => Err("the page after the end has rows".to_owned()),
-        _ => Err(format!("the page after the end was answered {}", AnswerShape::of(answer))),
+    match rows(answer) {
+        Some(_) if answer.is_empty() => Ok("no body"),
+        Some(_) if answer.json() == Some(Value::Null) => Ok("null"),
+        Some(rows) if rows.is_empty() => Ok("[]"),
+        Some(_) => Err("the page after the end has rows".to_owned()),
+        None => Err(format!("the page after the end was answered {}", AnswerShape::of(answer))),
     }
 }
 
@@ -275,7 +266,11 @@ mod tests {
         let times = ReadTimes { sent: now, answered: now, date: None, age: None };
         let headers = http::HeaderMap::from_iter([(
             http::header::CONTENT_TYPE,
-            http::HeaderValue::from_static(if body.starts_with('<') { "text/html" } else { "text/plain" }),
+            http::HeaderValue::from_static(if body.starts_with('<') {
+                "text/html"
+            } else {
+                "application/json"
+            }),
         )]);
         RawAnswer { status, headers, body: body.to_owned().into(), times }
     }
@@ -391,6 +386,21 @@ mod tests {
         assert!(judge(&context, &context, AnswerShape::of(&context)).is_err());
         assert_eq!(judge(&context, &context, missing), Ok(Some(Vec::new())));
         assert_eq!(judge(&answer(404, ""), &context, missing), Ok(Some(vec!["the company"])));
+    }
+
+    #[test]
+    fn rows_are_read_as_the_client_reads_them() {
+        let page = |body: &str, kind: &'static str| {
+            let mut page = answer(200, body);
+            page.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+            rows(&page).map(|rows| rows.len())
+        };
+
+        assert_eq!(page("\u{feff}[1, 2]", "application/json"), Some(2));
+        assert_eq!(page("\u{feff}", "application/json"), Some(0));
+        assert_eq!(page("[1, 2]", "text/html"), None);
+        let shape = AnswerShape::of(&answer(404, "\u{feff}{\"statusCode\":404}"));
+        assert_eq!(shape.to_string(), "404 with the gateway's JSON");
     }
 
     #[test]

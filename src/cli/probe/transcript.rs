@@ -99,10 +99,10 @@ fn redacted(answer: &RawAnswer, has_names: bool, replace: &mut dyn FnMut(&Privat
     headers.extend(answer.header("x-pagination").map(|text| ("x-pagination".to_owned(), numbers_only(text))));
     // The replay dates its answers by its own clock and this difference.
     let mut line = json!({ "status": answer.status, "headers": headers, "aheadMs": ahead_ms(answer) });
-    match serde_json::from_slice::<Value>(&answer.body) {
-        _ if answer.body.trim_ascii().is_empty() => {}
-        Ok(body) => line["json"] = value("", body, has_names, replace),
-        Err(_) => line["text"] = json!("(left out)"),
+    match answer.json() {
+        _ if answer.is_empty() => {}
+        Some(body) => line["json"] = value("", body, has_names, replace),
+        None => line["text"] = json!("(left out)"),
     }
     line
 }

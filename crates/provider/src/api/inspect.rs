@@ -4,10 +4,13 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use reqwest::{Method, header::HeaderMap};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{
-    CallOptions, Error, ReadTimes,
+    AnsweredBy, CallOptions, Cause, Error, ReadTimes,
     address::{self, ContextHeader},
+    body,
     call::{ApiCall, ApiResponse},
     request::AreaClient,
 };
@@ -63,6 +66,33 @@ impl Inspector {
 }
 
 impl RawAnswer {
+    /// Status and content type as the typed reads demand them, and the rows of a list.
+    ///
+    /// # Errors
+    /// The answer is no list.
+    pub fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>, Cause> {
+        if self.status != 200 {
+            return Err(Cause::Malformed { what: format!("its status is {}", self.status) });
+        }
+        body::check_type(&self.headers, &self.body)?;
+        body::rows(&self.body)
+    }
+
+    /// The JSON of the body, without a byte order mark; `None` if it is none.
+    pub fn json(&self) -> Option<Value> {
+        body::parse(&self.body).ok()
+    }
+
+    /// Whether the body is empty or blank.
+    pub fn is_empty(&self) -> bool {
+        body::is_empty(&self.body)
+    }
+
+    /// Who sent the error that the body is.
+    pub fn answered_by(&self) -> AnsweredBy {
+        AnsweredBy::read(&self.body)
+    }
+
     /// The value of a header; `None` if it is missing or not ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

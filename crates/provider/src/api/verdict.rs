@@ -63,6 +63,13 @@ struct ApiErrorBody {
     message: String,
 }
 
+impl AnsweredBy {
+    /// By the members of an error body.
+    pub(super) fn read(body: &[u8]) -> Self {
+        ApiErrorBody::read(body).by
+    }
+}
+
 impl ApiErrorBody {
     fn read(body: &[u8]) -> Self {
         let Ok(Value::Object(members)) = serde_json::from_slice(body::without_bom(body)) else {
