@@ -176,7 +176,7 @@ pub(super) fn order(rows: &[Value]) -> Result<String, String> {
         (!members.is_empty()).then(|| format!("{way} by {}", members.join(", ")))
     };
     let found: Vec<String> = ["ascending", "descending"].into_iter().filter_map(by).collect();
-    Ok(if found.is_empty() { "by no member that rows show".to_owned() } else { found.join("; ") })
+    Ok(if found.is_empty() { format!("by none of {}", ORDERED_BY.join(", ")) } else { found.join("; ") })
 }
 
 /// What `OrderBy` does, by the list without it and the answer with it.
@@ -190,7 +190,7 @@ pub(super) fn order_by(member: &str, plain: &[Value], ordered: &RawAnswer) -> Re
     Ok(match (direction(&rows, member), direction(plain, member)) {
         _ if rows.is_empty() => "empties the list".to_owned(),
         (Some(way), Some(same)) if way == same => {
-            "no effect: the list is in that order without it".to_owned()
+            return Err("cannot tell: the list is in that order without it".to_owned());
         }
         (Some(way), _) => format!("applied, {way}"),
         (None, _) if plain.starts_with(&rows) || rows.starts_with(plain) => "ignored".to_owned(),
@@ -198,17 +198,19 @@ pub(super) fn order_by(member: &str, plain: &[Value], ordered: &RawAnswer) -> Re
     })
 }
 
-/// What a filter does, by answers to filters that fit every row, no row, and every row by a timestamp.
-pub(super) fn filter(all: &RawAnswer, none: &RawAnswer, timestamp: &RawAnswer) -> String {
-    let stamps = |answer: &RawAnswer| match rows(answer) {
-        Some(rows) if !rows.is_empty() => "timestamps are accepted".to_owned(),
-        Some(_) => "a timestamp empties the list".to_owned(),
-        None => format!("a timestamp is refused: {}", AnswerShape::of(answer)),
+/// What a filter does, by answers to filters that fit every row and no row: by a date, and by a timestamp.
+pub(super) fn filter(all: &RawAnswer, none: &RawAnswer, stamps: [&RawAnswer; 2]) -> String {
+    let judged = || match stamps.map(rows) {
+        [Some(_), Some(none)] if !none.is_empty() => "a timestamp is ignored".to_owned(),
+        [Some(all), Some(_)] if all.is_empty() => "a timestamp empties the list".to_owned(),
+        [Some(_), Some(_)] => "timestamps are accepted".to_owned(),
+        [None, _] => format!("a timestamp is refused: {}", AnswerShape::of(stamps[0])),
+        [_, None] => format!("a timestamp is refused: {}", AnswerShape::of(stamps[1])),
     };
     match (rows(all), rows(none)) {
         (None, _) => format!("refused: {}", AnswerShape::of(all)),
         (Some(all), Some(none)) if all.is_empty() && none.is_empty() => "empties the list".to_owned(),
-        (Some(_), Some(none)) if none.is_empty() => format!("applied; {}", stamps(timestamp)),
+        (Some(_), Some(none)) if none.is_empty() => format!("applied; {}", judged()),
         (Some(_), Some(_)) => "ignored".to_owned(),
         (Some(_), None) => format!("applied to some values only: {}", AnswerShape::of(none)),
     }
@@ -345,7 +347,7 @@ mod tests {
 
         assert_eq!(order_of(&[8, 9, 10, 11, 12, 13]).unwrap(), "ascending by sequenceVersion");
         assert_eq!(order_of(&[13, 12, 11, 10, 9, 8]).unwrap(), "descending by sequenceVersion");
-        assert_eq!(order_of(&[8, 7, 10, 3, 12, 1]).unwrap(), "by no member that rows show");
+        assert_eq!(order_of(&[8, 7, 10, 3, 12, 1]).unwrap(), format!("by none of {}", ORDERED_BY.join(", ")));
         assert!(order_of(&[1, 2, 3]).is_err());
     }
 
@@ -354,17 +356,21 @@ mod tests {
         let plain = rows(&list(&[5, 3, 9, 1, 7, 2])).unwrap();
         let by = |ordered: &RawAnswer| order_by("sequenceVersion", &plain, ordered).unwrap();
         assert_eq!(by(&list(&[1, 2, 3, 5, 7, 9])), "applied, ascending");
+        let sorted = rows(&list(&[1, 2, 3, 5, 7, 9])).unwrap();
+        assert!(order_by("sequenceVersion", &sorted, &list(&[1, 2, 3, 5, 7, 9])).is_err());
         assert_eq!(by(&list(&[5, 3, 9, 1, 7, 2])), "ignored");
         assert_eq!(by(&answer(200, "[]")), "empties the list");
         assert_eq!(by(&answer(400, "")), "refused: 400 with no body");
 
         let (all, none, refused) = (list(&[1]), answer(200, "[]"), answer(400, r#"{"ok":false}"#));
-        assert_eq!(filter(&all, &none, &all), "applied; timestamps are accepted");
+        assert_eq!(filter(&all, &none, [&all, &none]), "applied; timestamps are accepted");
+        assert_eq!(filter(&all, &none, [&all, &all]), "applied; a timestamp is ignored");
+        assert_eq!(filter(&all, &none, [&none, &none]), "applied; a timestamp empties the list");
         let no_stamps = "applied; a timestamp is refused: 400 with the API's JSON";
-        assert_eq!(filter(&all, &none, &refused), no_stamps);
-        assert_eq!(filter(&all, &all, &all), "ignored");
-        assert_eq!(filter(&none, &none, &none), "empties the list");
-        assert_eq!(filter(&refused, &refused, &refused), "refused: 400 with the API's JSON");
+        assert_eq!(filter(&all, &none, [&refused, &refused]), no_stamps);
+        assert_eq!(filter(&all, &all, [&all, &all]), "ignored");
+        assert_eq!(filter(&none, &none, [&none, &none]), "empties the list");
+        assert_eq!(filter(&refused, &refused, [&refused, &refused]), "refused: 400 with the API's JSON");
     }
 
     #[test]

@@ -167,13 +167,13 @@ impl<'a> Prober<'a> {
         self.add("payroll-order", payroll.list, format!("payroll.order.by={member}"), found);
 
         let mut answers = Vec::new();
-        for filter in
-            ["lastUpdate gt 1970-01-01", "lastUpdate gt 2999-12-31", "lastUpdate gt 1970-01-01T00:00:00Z"]
-        {
-            answers.push(self.session.get(&with(&[("filter", filter)])).await);
+        for date in ["1970-01-01", "2999-12-31", "1970-01-01T00:00:00Z", "2999-12-31T00:00:00Z"] {
+            let filter = format!("lastUpdate gt {date}");
+            answers.push(self.session.get(&with(&[("filter", &filter)])).await);
         }
         let answers: Result<Vec<RawAnswer>, String> = answers.into_iter().collect();
-        let found = answers.map(|answers| judge::filter(&answers[0], &answers[1], &answers[2]));
+        let found =
+            answers.map(|answers| judge::filter(&answers[0], &answers[1], [&answers[2], &answers[3]]));
         self.add("payroll-filter", payroll.list, "proved in each run, else the whole list is read", found);
 
         let found = self.session.get(request).await.map(|answer| match answer.status {

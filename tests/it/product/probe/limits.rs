@@ -183,7 +183,7 @@ async fn an_unknown_company_leads_to_no_proposal() {
 
 async fn the_order_of_changes_differs_from_that_of_creation() {
     for (order, expected) in
-        [(ListOrder::Changed, "ascending by version"), (ListOrder::Created, "by no member that rows show")]
+        [(ListOrder::Changed, "ascending by version"), (ListOrder::Created, "by none of version, ")]
     {
         let scene = ProbeScene::new("probe-order", &[], |settings| settings.knobs.reads.order = order).await;
         let place = Place { resource: Resource::Customers, company: Some(0), index: MORE / 2 };
