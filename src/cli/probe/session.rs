@@ -30,7 +30,7 @@ pub(super) const MAX_TAPE_BYTES: usize = 64 << 20;
 /// Calls in a row without a connection after which the provider is down.
 const MAX_BROKEN_CALLS: u32 = 3;
 /// Longer values of rate limit headers are not shown.
-const MAX_LIMIT_CHARS: usize = 40;
+const MAX_LIMIT_CHARS: usize = 64;
 
 /// The context that a request has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -305,16 +305,59 @@ pub(super) fn ahead_ms(answer: &RawAnswer) -> Option<i64> {
     Some(ms(times.date?)? + age + 500 - middle)
 }
 
-/// Headers about limits. Only values that consist of numbers are shown.
+/// Headers about limits. Only values are shown that are a date, or consist of numbers and the words of such headers.
 pub(super) fn limit_headers(answer: &RawAnswer) -> BTreeMap<String, String> {
     let names: BTreeSet<&str> = answer.headers.keys().map(http::HeaderName::as_str).collect();
     let is_limit = |name: &&str| {
         ["retry-after", "ratelimit", "rate-limit", "quota"].iter().any(|part| name.contains(part))
     };
-    let is_number = |text: &&str| {
-        text.len() <= MAX_LIMIT_CHARS
-            && text.chars().all(|one| one.is_ascii_digit() || " ,;=.w".contains(one))
-    };
-    let value = |name: &str| answer.header(name).filter(is_number).unwrap_or("(not shown)").to_owned();
+    let is_plain = |text: &&str| text.len() <= MAX_LIMIT_CHARS && (is_date(text) || is_limit_value(text));
+    let value = |name: &str| answer.header(name).filter(is_plain).unwrap_or("(not shown)").to_owned();
     names.into_iter().filter(is_limit).map(|name| (name.to_owned(), value(name))).collect()
+}
+
+/// Whether a value consists of numbers and words such as in `limit=100, remaining=7` and `100;w=60`.
+fn is_limit_value(text: &str) -> bool {
+    text.split([' ', ',', ';', '=']).all(|word| {
+        ["limit", "remaining", "reset", "q", "r", "t", "w"].contains(&word)
+            || word.chars().all(|one| one.is_ascii_digit() || one == '.')
+    })
+}
+
+/// Whether a value is an HTTP date: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn is_date(text: &str) -> bool {
+    let days = ["Mon, ", "Tue, ", "Wed, ", "Thu, ", "Fri, ", "Sat, ", "Sun, "];
+    days.iter().any(|day| text.starts_with(day)) && Moment::parse_http(text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use provider::api::ReadTimes;
+
+    use super::*;
+
+    #[test]
+    fn limit_headers_show_numbers_words_and_dates_only() {
+        let now = SystemTime::now();
+        let times = ReadTimes { sent: now, answered: now, date: None, age: None };
+        for (value, is_shown) in [
+            ("17", true),
+            ("limit=100, remaining=7, reset=1.5", true),
+            ("100;w=60", true),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", true),
+            ("Ana, 06 Nov 1994 08:49:37 GMT", false),
+            ("100 for Ana", false),
+        ] {
+            let name = http::HeaderName::from_static("x-ratelimit-policy");
+            let headers = http::HeaderMap::from_iter([(name, http::HeaderValue::from_static(value))]);
+            let answer = RawAnswer { status: 200, headers, body: String::new().into(), times };
+
+            let shown = limit_headers(&answer);
+
+            let expected = if is_shown { value } else { "(not shown)" };
+            assert_eq!(shown["x-ratelimit-policy"], expected);
+        }
+    }
 }
