@@ -112,7 +112,7 @@ pub(super) struct Session {
     areas: BTreeMap<Area, Result<AreaAccess, String>>,
     deadline: Instant,
     pub(super) seen: Observations,
-    /// Every exchange, if a transcript is saved.
+    /// Every exchange with an answer, if a transcript is saved.
     pub(super) tape: Option<Vec<RecordedExchange>>,
     /// Areas of which an answer was a success.
     accepted: BTreeSet<Area>,
@@ -179,7 +179,7 @@ impl Session {
             ended = end;
         }
         let last = answers.last().cloned();
-        if let Some(tape) = self.tape.as_mut().filter(|_| is_kept) {
+        if let Some(tape) = self.tape.as_mut().filter(|_| is_kept && last.is_some()) {
             tape.push(RecordedExchange { request: request.clone(), answers });
         }
         if !ended.as_ref().is_err_and(is_broken) {

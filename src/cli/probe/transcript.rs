@@ -1,8 +1,8 @@
 //! A redacted transcript of a probe: JSON lines, which `tributary simulate --transcript` replays.
 //!
 //! The first line is `{"transcript": 1}`, each further one a request with its answers. Kept are paths, queries (which are the probe's
-//! own), status, times, `sequenceVersion`, names of events and members, headers about content type, pages, limits and date. Every other
-//! text and payroll code is replaced, and every other number is 0.
+//! own), status, times, `sequenceVersion`, names of events and members, the words of an error that decide its verdict, headers about
+//! content type, pages, limits and date. Every other text and payroll code is replaced, and every other number is 0.
 //!
 //! The same value gets the same pseudonym, so that ids of rows and paths still match. Pseudonyms are random, and sorted as the values
 //! are, so that orders stay. The mapping exists only while the file is written.
@@ -97,6 +97,10 @@ fn redacted(answer: &RawAnswer, has_names: bool, replace: &mut dyn FnMut(&Privat
     let mut headers = limit_headers(answer);
     headers.extend(answer.header("content-type").map(|kind| ("content-type".to_owned(), kind.to_owned())));
     headers.extend(answer.header("x-pagination").map(|text| ("x-pagination".to_owned(), numbers_only(text))));
+    // A date would be over when it is replayed.
+    let date = |name: &str| answer.header(name).and_then(Moment::parse_http);
+    let wait = date("retry-after").zip(date("date")).map(|(end, now)| (end.micros() - now.micros()).max(0));
+    headers.extend(wait.map(|micros| ("retry-after".to_owned(), (micros / 1_000_000).to_string())));
     // The replay dates its answers by its own clock and this difference.
     let mut line = json!({ "status": answer.status, "headers": headers, "aheadMs": ahead_ms(answer) });
     match answer.json() {
@@ -132,6 +136,9 @@ fn value(
             _ => json!(0),
         },
         Value::String(text) => {
+            if let Some(decisive) = decisive_words(&text).filter(|_| member == "message") {
+                return Value::String(decisive);
+            }
             let is_number = || text.len() <= 20 && text.bytes().all(|one| one.is_ascii_digit());
             let is_kept = text.is_empty()
                 || Moment::parse(&text).is_some()
@@ -153,6 +160,18 @@ fn value(
             Value::Object(members.collect())
         }
     }
+}
+
+/// The words of an error that decide its verdict; `None` if it has none.
+fn decisive_words(message: &str) -> Option<String> {
+    let message = message.to_ascii_lowercase();
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let mut pairs = words.windows(2).filter(|pair| pair[1].starts_with("second"));
+    let wait = pairs.find_map(|pair| pair[0].parse::<u32>().ok());
+    let known = ["subscription key", "call volume quota"].into_iter().filter(|known| message.contains(known));
+    let kept: Vec<String> =
+        known.map(str::to_owned).chain(wait.map(|wait| format!("try again in {wait} seconds"))).collect();
+    (!kept.is_empty()).then(|| kept.join(", "))
 }
 
 /// Whether the name of a member is an identifier. Another may be data.
@@ -232,6 +251,25 @@ mod tests {
             lines[2]["answers"][0]["json"],
             json!({ "correlationId": other, "blocked": true, "vatName": "" })
         );
+    }
+
+    #[test]
+    fn the_words_that_decide_a_verdict_are_kept() {
+        for (message, kept) in [
+            ("Access denied due to invalid subscription key of Ana.", Some("subscription key")),
+            ("Rate limit is exceeded. Try again in 17 seconds.", Some("try again in 17 seconds")),
+            ("Out of call volume quota, Ana.", Some("call volume quota")),
+            ("Ana owes 1234", None),
+        ] {
+            assert_eq!(decisive_words(message).as_deref(), kept);
+        }
+        let body =
+            json!({ "statusCode": 401, "message": "Ana needs a subscription key", "vatName": "17 seconds" });
+
+        let (text, lines) = written(&[exchange("accounts", "", &body)]);
+
+        assert_eq!(lines[1]["answers"][0]["json"]["message"], "subscription key");
+        assert!(!text.contains("Ana") && !text.contains("17 seconds"), "{text}");
     }
 
     #[test]
