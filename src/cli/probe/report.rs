@@ -11,7 +11,11 @@ use super::session::Observations;
 use crate::cli::table::{columns, harmless};
 
 /// What reading cannot show, and why.
-const NOT_MEASURABLE: [(&str, &str); 5] = [
+const NOT_MEASURABLE: [(&str, &str); 6] = [
+    (
+        "other forms of context for customers, accounts, payroll and events",
+        "only the list of companies and reads by id are tried with several",
+    ),
     ("retries, order and repetition of deliveries", "they show only in deliveries that are received"),
     (
         "what a failed Acknowledge does, and how many webhooks there may be",
