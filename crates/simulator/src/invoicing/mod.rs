@@ -43,7 +43,9 @@ use super::{
     deliveries::Deliveries,
     error_answer::ApiError,
     identity::{Issued, TokenStatus},
-    random::Guid,
+    knobs::InvoicingKnobs,
+    random::{Guid, mix},
+    world::EntityChange,
 };
 
 /// Id of company number 0; far from its number, so that the two are not confused.
@@ -87,9 +89,17 @@ impl InvoicingService {
         self.tokens.check(bearer, now)
     }
 
-    /// `TenantId` of an invoicing company; `idCDA` in the login.
+    /// `TenantId` of an invoicing company; `idCDA` in the login. With the knob `tenants`, the first of the company's tenants.
     pub fn tenant(&self, company: u32) -> String {
         Guid::nth(self.core.seed(), TENANTS, company.into()).to_string()
+    }
+
+    /// `TenantId` of a change: with the knob `tenants`, the tenants with these numbers are dealt out to the companies in turn.
+    fn tenant_of(&self, change: &EntityChange, knobs: &InvoicingKnobs) -> String {
+        let companies = self.core.settings.world.invoicing_companies.max(1);
+        let own = knobs.tenants.saturating_sub(change.company).div_ceil(companies).max(1);
+        let turn = (mix(change.number) % u64::from(own)) as u32;
+        self.tenant(change.company.saturating_add(turn.saturating_mul(companies)))
     }
 
     /// Id of an invoicing company in the login and in a select.

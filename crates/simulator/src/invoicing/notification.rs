@@ -39,7 +39,7 @@ impl InvoicingService {
         let knobs = &knobs.invoicing;
         let event = format!("{:?}.{:?}", change.entity, change.action).into();
         let about = About {
-            company: Some(self.tenant(change.company).into()),
+            company: Some(self.tenant_of(change, knobs).into()),
             record: Some(change.id.as_str().into()),
             ..About::new(&event)
         };
@@ -89,7 +89,7 @@ impl InvoicingService {
         let mut notification = json!({
             "Entity": change.entity,
             "EntityId": change.id,
-            "TenantId": self.tenant(change.company),
+            "TenantId": self.tenant_of(change, knobs),
             "User": if by_account { mail.to_owned() } else { format!("user{colleague}@example.com") },
             "Changes": changes(change, &mut random),
         });

@@ -36,6 +36,9 @@ knobs! {
         pub signature_header: String = "ms-signature".to_owned(),
         /// Body of a notification.
         pub body: InvoicingBody = InvoicingBody::Flat,
+        /// Tenants of all companies together, dealt out to them in turn; a change is of any tenant of its company. 0: each company
+        /// has one.
+        pub tenants: u32 = 0,
         /// Adds `Host` and `SourceApplication` to flat bodies.
         pub extra_members: bool = false,
         /// Delays before each retry, milliseconds. After the last the message is given up and the hook stays.

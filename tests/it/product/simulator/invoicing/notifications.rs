@@ -15,6 +15,7 @@ use crate::product::simulator::receiver::{Receiver, Reply, signature};
 crate::tests! {
     plain a_flat_notification_has_the_five_fields_of_the_document;
     plain a_wrapped_notification_has_its_four_members;
+    plain tenants_are_dealt_out_to_the_companies;
     plain each_attempt_of_a_wrapped_notification_has_its_signature;
     plain a_knob_names_the_signature_header;
     plain only_matching_hooks_are_notified;
@@ -62,6 +63,22 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
     let expected = "Entity EntityId TenantId User Changes Host SourceApplication";
     assert_eq!(members(&notified), expected.split(' ').collect());
     assert!(notified["Host"].is_string() && notified["SourceApplication"].is_string(), "{notified}");
+}
+
+async fn tenants_are_dealt_out_to_the_companies() {
+    let mut receiver = receiver().await;
+    let stage = Stage::start(|knobs| knobs.invoicing.tenants = 3).await;
+    let tenant = |number| stage.simulator.provider().invoicing.tenant(number);
+    hook(&stage, &mut receiver, "Customer", "Created").await;
+
+    let mut seen = BTreeSet::new();
+    for _ in 0..32 {
+        stage.happen(0, "Customer", "Created");
+        seen.insert(receiver.next().await.json()["TenantId"].as_str().unwrap().to_owned());
+    }
+
+    // The other company has the one between them.
+    assert_eq!(seen, BTreeSet::from([tenant(0), tenant(2)]));
 }
 
 async fn a_wrapped_notification_has_its_four_members() {
