@@ -69,7 +69,7 @@ impl Area {
     }
 
     /// Whether the connector uses tokens of the identity service for this area. For invoicing only if its scopes are set;
-    /// otherwise it logs in with mail and password.
+    /// otherwise it logs in with mail and password, or has a token.
     pub fn is_used(self, oauth: &OAuth) -> bool {
         !self.scopes_of(oauth).is_empty()
     }
@@ -247,6 +247,12 @@ pub enum Error {
         /// That group.
         group: String,
     },
+    /// The provider rejects a token that a setting supplies, and that nothing here can renew.
+    #[error("the provider refuses the token of {setting}: set a new one")]
+    Supplied {
+        /// The setting.
+        setting: &'static str,
+    },
     /// A login without a grant failed.
     #[error("cannot log in to {area}")]
     Login {
@@ -271,7 +277,8 @@ impl Error {
             | Self::Distrusted { .. }
             | Self::Elsewhere { .. }
             | Self::Client { .. }
-            | Self::Foreign { .. } => Retry::Never,
+            | Self::Foreign { .. }
+            | Self::Supplied { .. } => Retry::Never,
             Self::Setup { .. } | Self::Unreadable { .. } | Self::Pending { .. } => Retry::Later,
             Self::Login { retry, .. } => *retry,
         }

@@ -1,11 +1,12 @@
 //! The invoicing API: login and webhooks.
 //!
 //! A login returns a token for an hour. Selecting one of the user's companies with it returns the token for all other calls
-//! ([`InvoicingTokens`]). The only [`LoginMethod`] so far is [`Password`]. If `invoicing.oauth.scopes` is set, tokens come from
-//! the identity service instead, and none of this is used.
+//! ([`InvoicingTokens`]). The only [`LoginMethod`] so far is [`Password`]. A [`SuppliedToken`] needs no login. If
+//! `invoicing.oauth.scopes` is set, tokens come from the identity service instead, and none of this is used.
 
 mod hooks;
 mod login;
+mod supplied;
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -16,6 +17,7 @@ use base::{metrics::ApiArea, secret::Secret};
 pub use self::{
     hooks::{Hook, NewHook},
     login::{InvoicingTokens, LoginMethod, Password},
+    supplied::SuppliedToken,
 };
 use super::{
     CallOptions, Client, Error, body,
