@@ -102,7 +102,7 @@ pub(super) async fn run(options: &LoginOptions, environment: &Environment, out: 
     if !options.area.is_used(&provider.oauth) {
         let rule = format!("is not set, and the provider documents no scopes for the {} API", options.area);
         let remedy = "set it to the scopes that the provider gave your client; without it the worker uses invoicing.login.mail \
-                      and invoicing.login.password";
+                      and invoicing.login.password, or invoicing.login.token";
         return Err(problem(options.area.scopes_key(), None, rule, remedy).into());
     }
     let return_path = options.browser.return_path(provider)?;

@@ -97,7 +97,7 @@ keys! {
         PAYROLL_SCOPES = List("payroll.oauth.scopes").low().rule(rules::PLAIN);
         /// Scopes that a login for the invoicing API asks for at the identity service (`tributary auth login invoicing`).
         /// The provider documents none, nor whether that API accepts such tokens, so there is no default. Unset: the worker
-        /// logs in to the invoicing API with invoicing.login.mail and invoicing.login.password.
+        /// logs in to the invoicing API with invoicing.login.mail and invoicing.login.password, or has invoicing.login.token.
         INVOICING_SCOPES = List("invoicing.oauth.scopes").low().rule(rules::PLAIN);
         /// Scopes for the accounting and the payroll API, where accounting.oauth.scopes or payroll.oauth.scopes is not set.
         /// Unset: those that the provider documents for each.

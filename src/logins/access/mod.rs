@@ -34,7 +34,7 @@ use provider::{
     Provider,
     api::{
         Accounting, ApiOptions, Budget, Budgets, Cause, Client, Invoicing, Payroll, Rates,
-        invoicing::{InvoicingTokens, Password},
+        invoicing::{InvoicingTokens, Password, SuppliedToken},
     },
     auth::Area,
 };
@@ -171,17 +171,25 @@ impl ApiAccess {
         self.with(user, |shared| shared.client.invoicing(tokens))
     }
 
-    /// The invoicing API, with a login that all connectors with the same credentials share.
+    /// The invoicing API, with a token that the configuration supplies, or a login that all connectors with the same credentials share.
     ///
     /// # Errors
     /// The client cannot be built from these settings on this worker.
     pub fn invoicing(&self, user: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
-        let mark: LoginKey = (login.mail.clone(), digest(Some(&login.password)), login.company);
+        let (mail, password, company) = match login.clone() {
+            InvoicingLogin::Password { mail, password, company } => (mail, password, company),
+            InvoicingLogin::Token(token) => {
+                return self.with(user, |shared| {
+                    shared.connectors.entry(user.connector.to_owned()).or_default().login = None;
+                    shared.client.invoicing(Arc::new(SuppliedToken::new(token)))
+                });
+            }
+        };
+        let mark: LoginKey = (mail.clone(), digest(Some(&password)), company);
         self.with(user, |shared| {
             let mut known = shared.connectors.values().filter_map(|used| used.login.as_ref());
             let known = known.find(|(other, login)| *other == mark && !login.is_refused());
             let login = known.map(|(_, login)| Arc::clone(login)).unwrap_or_else(|| {
-                let InvoicingLogin { mail, password, company } = login.clone();
                 let way = Arc::new(Password { mail, password, company });
                 Arc::new(InvoicingTokens::new(shared.client.clone(), way))
             });

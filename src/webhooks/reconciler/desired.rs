@@ -7,7 +7,10 @@ use url::Url;
 use model::Target;
 
 use crate::{
-    config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
+    config::{
+        self, Providers, WebhookSource,
+        connector::{InvoicingLogin, webhook::Subscriptions},
+    },
     plugin::{Failure, unusable},
     state::configs::Properties,
     webhooks::subscriptions::{
@@ -68,7 +71,12 @@ impl ResolvedConnector {
             let key = provider.map(|one| (one.subscription_key.reveal().to_owned(), one.base_url.clone()));
             let invoicing = one.source.invoicing.as_ref();
             let login = invoicing.and_then(|one| one.login.as_ref());
-            let login = login.map(|login| (login.mail.clone(), login.password.reveal().to_owned()));
+            let login = login.map(|login| match login {
+                InvoicingLogin::Password { mail, password, .. } => {
+                    (Some(mail.clone()), password.reveal().to_owned())
+                }
+                InvoicingLogin::Token(token) => (None, token.reveal().to_owned()),
+            });
             let proxy = invoicing.and_then(|one| one.egress_proxy.as_ref());
             (key, login, proxy.map(|proxy| proxy.reveal().to_owned()))
         };

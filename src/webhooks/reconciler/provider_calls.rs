@@ -148,7 +148,7 @@ impl ProviderCalls {
         let Some(api) = &self.invoicing else {
             return Err(unable(
                 "the invoicing API cannot be asked: name a hook in invoicing.hooks and set invoicing.login.mail and \
-                 invoicing.login.password or invoicing.oauth.scopes, or delete the hook by other means",
+                 invoicing.login.password, invoicing.login.token or invoicing.oauth.scopes, or delete the hook by other means",
             ));
         };
         Ok(match call {
@@ -280,8 +280,8 @@ fn waiting(outcome: CallOutcome, error: &Error) -> CallOutcome {
         CallOutcome::Failed { words, acted, refused } if error.reach() == Reach::Grant => {
             let words = format!(
                 "invoicing waits for its login ({words}); accounting continues without it; run the login that is named, or \
-                 correct invoicing.login.mail and invoicing.login.password and restart the task; if invoicing is not wanted, \
-                 leave invoicing.hooks empty"
+                 correct invoicing.login.mail and invoicing.login.password or invoicing.login.token and restart the task; if \
+                 invoicing is not wanted, leave invoicing.hooks empty"
             );
             CallOutcome::Failed { words, acted, refused }
         }
@@ -397,7 +397,10 @@ mod tests {
     fn a_refused_invoicing_login_names_the_remedy() {
         let list = ProviderCall::List { planned: 0 };
         let refused = auth::Error::Login { area: "invoicing", source: "no".into(), retry: Retry::Never };
-        for (cause, names_it) in [(refused.into(), true), (Cause::Server { again: None }, false)] {
+        let supplied = auth::Error::Supplied { setting: "invoicing.login.token" };
+        for (cause, names_it) in
+            [(refused.into(), true), (supplied.into(), true), (Cause::Server { again: None }, false)]
+        {
             let error = error(cause, Acted::No);
             let CallOutcome::Failed { words, .. } = waiting(outcome(&list, &error), &error) else { panic!() };
             assert_eq!(words.contains("accounting continues without it"), names_it, "{words}");
@@ -414,6 +417,12 @@ mod tests {
             panic!("calls continue")
         };
         assert_eq!((failure.kind, failure.retry), ("LoginNeeded", Retry::Never));
+        let supplied = auth::Error::Supplied { setting: "invoicing.login.token" };
+        let Some(CallStop::Fail(failure)) = stop(error(supplied.into(), Acted::No)) else {
+            panic!("calls continue")
+        };
+        assert_eq!((failure.kind, failure.retry), ("AccessRefused", Retry::Never));
+        assert!(failure.message.contains("invoicing.login.token: set a new one"), "{}", failure.message);
         let Some(CallStop::Fail(failure)) = stop(error(Cause::Key, Acted::No)) else {
             panic!("calls continue")
         };

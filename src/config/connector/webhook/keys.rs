@@ -57,13 +57,18 @@ keys! {
         EGRESS_PROXY = String("invoicing.egress.proxy").low().rule(rules::PROXY);
         /// Name and password for that proxy, as name:password.
         EGRESS_USER_INFO = Password("invoicing.egress.proxy.user.info").low().rule(rules::USER_INFO);
-        /// User of the invoicing API.
+        /// User of the invoicing API. There are three ways to log in: mail and password, invoicing.login.token, and
+        /// invoicing.oauth.scopes with `tributary auth login invoicing`.
         LOGIN_MAIL = String("invoicing.login.mail").rule(rules::PLAIN)
             .dependents(&["invoicing.login.password", "invoicing.login.company"]);
         /// Password of that user.
         LOGIN_PASSWORD = Password("invoicing.login.password");
         /// Id of the company to choose after the login. Unset: the user's default.
         LOGIN_COMPANY = Long("invoicing.login.company").rule(Rule::Range(0, i64::MAX));
+        /// Token of the invoicing API for one company, instead of mail and password. The worker cannot renew it: replace it
+        /// where the reference points before it ends. One that the provider refuses is not sent again; after that, restart
+        /// the task.
+        LOGIN_TOKEN = Password("invoicing.login.token");
     }
     "Receiving" {
         /// Networks that deliveries may come from. Empty: any, because signatures are verified.

@@ -134,13 +134,18 @@ pub enum SignatureTrust {
 
 /// `invoicing.login.*`.
 #[derive(Debug, Clone)]
-pub struct InvoicingLogin {
-    /// `.mail`.
-    pub mail: String,
-    /// `.password`.
-    pub password: Secret,
-    /// `.company`; `None` for the user's default.
-    pub company: Option<i64>,
+pub enum InvoicingLogin {
+    /// With mail and password.
+    Password {
+        /// `.mail`.
+        mail: String,
+        /// `.password`.
+        password: Secret,
+        /// `.company`; `None` for the user's default.
+        company: Option<i64>,
+    },
+    /// `.token`.
+    Token(Secret),
 }
 
 impl WebhookSource {
@@ -316,22 +321,36 @@ fn tenants(reader: &mut SettingsReader<'_>) -> BTreeMap<TenantId, CompanyId> {
 
 fn login(reader: &mut SettingsReader<'_>, required: bool) -> Option<InvoicingLogin> {
     let by_grant = !reader.list(&shared::INVOICING_SCOPES).is_empty();
-    if by_grant && reader.is_set(&keys::LOGIN_MAIL) {
-        reader.refuse(
-            &keys::LOGIN_MAIL,
-            "contradicts invoicing.oauth.scopes, with which the worker uses a grant for the invoicing API",
-            "remove invoicing.login.mail and invoicing.login.password, or invoicing.oauth.scopes",
-        );
-    } else if required && !by_grant {
-        reader
-            .require(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
+    let by_token = reader.is_set(&keys::LOGIN_TOKEN);
+    if by_token {
+        for other in [&keys::LOGIN_MAIL, &keys::LOGIN_PASSWORD, &keys::LOGIN_COMPANY] {
+            if reader.is_set(other) {
+                let rule = "contradicts invoicing.login.token, which is a token of one company already";
+                reader.refuse(other, rule, "remove it, or invoicing.login.token");
+            }
+        }
+    }
+    let grant_rule =
+        "contradicts invoicing.oauth.scopes, with which the worker uses a grant for the invoicing API";
+    if by_grant && by_token {
+        reader.refuse(&keys::LOGIN_TOKEN, grant_rule, "remove it, or invoicing.oauth.scopes");
+    } else if by_grant && reader.is_set(&keys::LOGIN_MAIL) {
+        let remedy = "remove invoicing.login.mail and invoicing.login.password, or invoicing.oauth.scopes";
+        reader.refuse(&keys::LOGIN_MAIL, grant_rule, remedy);
+    } else if required && !by_grant && !by_token {
+        let because =
+            "to register invoicing hooks, unless invoicing.login.token or invoicing.oauth.scopes is set";
+        reader.require(&keys::LOGIN_MAIL, because);
     }
     if reader.is_set(&keys::LOGIN_MAIL) {
         reader.require(&keys::LOGIN_PASSWORD, "when invoicing.login.mail is set");
     }
     let (mail, password) = (reader.text(&keys::LOGIN_MAIL), reader.secret(&keys::LOGIN_PASSWORD));
     let company = reader.text(&keys::LOGIN_COMPANY).and_then(|id| id.parse().ok());
-    Some(InvoicingLogin { mail: mail?, password: password?, company })
+    match reader.secret(&keys::LOGIN_TOKEN) {
+        Some(token) => Some(InvoicingLogin::Token(token)),
+        None => Some(InvoicingLogin::Password { mail: mail?, password: password?, company }),
+    }
 }
 
 #[cfg(test)]

@@ -103,6 +103,20 @@ fn invoicing_scopes_replace_mail_and_password() {
 }
 
 #[test]
+fn supplied_token_replaces_mail_and_password() {
+    let token = ("invoicing.login.token", "${env:OTHER}");
+    let (source, _) =
+        parse(&[token, ("invoicing.login.mail", ""), ("invoicing.login.password", "")]).unwrap();
+
+    let login = source.invoicing.unwrap().login;
+    assert!(matches!(login, Some(InvoicingLogin::Token(token)) if token.reveal().starts_with("another")));
+    let message = parse(&[token, ("invoicing.login.company", "7")]).map(|_| ()).unwrap_err().to_string();
+    for key in ["invoicing.login.mail", "invoicing.login.password", "invoicing.login.company"] {
+        assert!(message.contains(&format!("{key}: contradicts invoicing.login.token")), "{message}");
+    }
+}
+
+#[test]
 fn each_rule_is_enforced_with_a_remedy() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
@@ -115,6 +129,15 @@ fn each_rule_is_enforced_with_a_remedy() {
             &[("invoicing.oauth.scopes", "inv"), ("invoicing.oauth.grant", "payroll")],
             "invoicing.oauth.grant: must differ from accounting.oauth.grant and payroll.oauth.grant",
         ),
+        (
+            &[
+                ("invoicing.oauth.scopes", "inv"),
+                ("invoicing.login.mail", ""),
+                ("invoicing.login.token", "${env:OTHER}"),
+            ],
+            "invoicing.login.token: contradicts invoicing.oauth.scopes",
+        ),
+        (&[("invoicing.login.mail", "")], "unless invoicing.login.token or invoicing.oauth.scopes is set"),
         (&[("invoicing.hook.address", "both")], "invoicing.hook.address: must be one of own, shared"),
         (&[("invoicing.hooks", "Costumer:Created")], "it names no invoicing entity; did you mean Customer?"),
         (&[("invoicing.hooks", "Customer:Removed")], "it names no invoicing action; known are Created"),

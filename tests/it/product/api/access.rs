@@ -20,11 +20,15 @@ use tributary::{
 };
 
 use super::{FREELY, page, patient};
-use crate::product::{access::provider, simulator::start};
+use crate::product::{
+    access::provider,
+    simulator::{invoicing::chosen, start},
+};
 
 crate::tests! {
     plain connectors_of_one_invoicing_user_log_in_once;
     plain a_rejected_password_is_tried_once_per_start;
+    plain a_supplied_token_needs_no_login_and_a_refused_one_a_person;
     plain connectors_with_the_same_key_share_a_budget;
     plain a_call_without_grants_sends_nothing;
 }
@@ -36,7 +40,7 @@ fn access() -> ApiAccess {
 fn login(simulator: &Simulator, password: Option<&str>) -> InvoicingLogin {
     let account = &simulator.provider().settings.invoicing;
     let password = Secret::new(password.unwrap_or(&account.password));
-    InvoicingLogin { mail: account.mail.clone(), password, company: None }
+    InvoicingLogin::Password { mail: account.mail.clone(), password, company: None }
 }
 
 /// Number of login requests to invoicing.
@@ -80,6 +84,31 @@ async fn a_rejected_password_is_tried_once_per_start() {
     access.invoicing(&party, &right).unwrap().hooks(&patient()).await.unwrap();
 
     assert_eq!(logins(&simulator), 3);
+}
+
+async fn a_supplied_token_needs_no_login_and_a_refused_one_a_person() {
+    let simulator = start(|_| {}).await;
+    let (access, provider) = (access(), provider(&simulator));
+    let party = ApiUser { rates: Some(FREELY), ..ApiUser::new("books", &provider) };
+    let token = chosen(&simulator, 0).await.authorization.unwrap();
+    let begun = logins(&simulator);
+
+    // With and without the scheme that the provider writes before it.
+    for token in [&*token, token.strip_prefix("Bearer ").unwrap()] {
+        let invoicing = access.invoicing(&party, &InvoicingLogin::Token(Secret::new(token))).unwrap();
+        invoicing.hooks(&patient()).await.unwrap();
+    }
+    let refused = access.invoicing(&party, &InvoicingLogin::Token(Secret::new("hunter2"))).unwrap();
+    let sent = simulator.provider().gateway.request_count();
+    for _ in 0..3 {
+        let error = refused.hooks(&patient()).await.unwrap_err();
+        let reported = ErrorChain(&error).to_string();
+        assert_eq!(error.retry(), Retry::Never);
+        assert!(reported.contains("invoicing.login.token") && !reported.contains("hunter2"), "{reported}");
+    }
+
+    assert_eq!(simulator.provider().gateway.request_count(), sent + 1, "it is sent once");
+    assert_eq!(logins(&simulator), begun);
 }
 
 async fn connectors_with_the_same_key_share_a_budget() {

@@ -10,7 +10,7 @@ mod delivery;
 mod exchanges;
 mod gateway;
 mod identity;
-mod invoicing;
+pub(crate) mod invoicing;
 mod lists;
 mod moving;
 mod process;

@@ -132,7 +132,7 @@ async fn select(client: &Client, company: &Value, body: &Value) -> Answer {
 }
 
 /// A client that has logged in and selected the company at this index.
-pub(super) async fn chosen(simulator: &Simulator, company: usize) -> Client {
+pub(crate) async fn chosen(simulator: &Simulator, company: usize) -> Client {
     let login = log_in(simulator).await;
     let client = authorized(&without_token(simulator), &login);
     let answer = select(&client, &login["companies"][company]["id"], &login["refreshToken"]).await;
