@@ -3,6 +3,7 @@
 //! ```text
 //! list, plan, apply, remove ──▶ REST API of any worker ──▶ carried out by the worker of the connector's task
 //! plan --receive-only       ──▶ only the connector's configuration: the subscriptions that a person has to create
+//! tenants                   ──▶ Kafka and the registry: what the connector's events show
 //! ```
 //!
 //! Exit codes: 0 done; 1 the worker refused, does not answer, or has not finished in time; 2 the command line or a file is wrong, and
@@ -10,6 +11,7 @@
 
 mod receive_only;
 mod show;
+mod tenants;
 mod wait;
 
 use std::io::Write;
@@ -53,6 +55,8 @@ pub(super) enum SubscriptionsCommand {
         #[command(flatten)]
         waiting: WaitArgs,
     },
+    /// Lists the invoicing tenants that events show, and proposes invoicing.tenants; reads Kafka, and changes nothing
+    Tenants(tenants::TenantsArgs),
     /// Deletes all subscriptions until the next `apply`, and waits for the result
     Remove {
         /// Name of the connector
@@ -96,6 +100,10 @@ pub(super) async fn run(
     }
     let worker = RestClient::new(access)?;
     match command {
+        // A large future.
+        SubscriptionsCommand::Tenants(options) => {
+            Box::pin(tenants::run(&options, access, environment, out)).await
+        }
         SubscriptionsCommand::List { connector, all } => {
             let path = ["connectors", &connector, "subscriptions"];
             worker.list(&path, &[("all", all.to_string())], out, show::list).await

@@ -9,9 +9,13 @@ mod hidden;
 mod living;
 mod outage;
 mod outcomes;
+mod tenants;
 
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [living::tests(), outage::tests(), outcomes::tests(), hidden::tests()].into_iter().flatten().collect()
+    [living::tests(), outage::tests(), outcomes::tests(), hidden::tests(), tenants::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
