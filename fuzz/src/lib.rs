@@ -50,7 +50,7 @@ pub fn signature_header(text: &[u8]) {
         let mut running =
             SigningKeys::new([&b"a secret of twenty-four b"[..], b"another secret of length"]).start();
         running.update(text);
-        assert_eq!(running.matching(presented), None);
+        assert_eq!(running.matching([presented, presented]), None);
     }
 }
 

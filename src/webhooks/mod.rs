@@ -3,8 +3,9 @@
 //! ```text
 //! request ─▶ receiver ── receiver_table: whose address?   404 another path or method; 503 faulty, or not loaded yet
 //!               │        body, budget: read it            400, 408, 413, 503
-//!               │        signature: verify it             401; an unknown connector gets it after the same work
-//!               ├─ accounting only: valid, but too large ─▶ queue the report ─▶ 413; the gap is written afterwards
+//!               │        signature: verify it             401; an unknown connector gets it after the same work;
+//!               │                                         503 while another connector of the segment is missing
+//!               ├─ valid, but too large (invoicing: only in a shared segment) ─▶ queue the report ─▶ 413; the gap is written afterwards
 //!               ▼
 //!           delivery ─ event `Acknowledge` (the provider probes a new subscription) ─▶ {prefix}.state ─▶ 200
 //!               │ parts, one for each lane
@@ -36,23 +37,24 @@
 //! | 1 | crate `server` | accepts the connection, stamps the arrival of the head |
 //! | 2 | `receiver/request.rs` | routes the path; at the end answers 200 |
 //! | 3 | `receiver_table/mod.rs` | finds the connector; at the end counts the delivery for its subscription |
-//! | 4 | `signature.rs` | reads the signature header, hashes, compares |
-//! | 5 | `receiver/budget.rs` | counts the bytes of the body and its hashing |
-//! | 6 | `receiver/body.rs` | reads the body within its time and limit |
-//! | 7 | `delivery/mod.rs` | makes parts of the body |
-//! | 8 | crate `model` | parses the event |
-//! | 9 | `intake/in_flight.rs` | lets each part into its queue, waits for its report |
-//! | 10 | `intake/dedup.rs` | drops the delivery if this process has seen it before |
-//! | 11 | `ingest/topic_readiness.rs` | knows that topics and schemas are ready |
-//! | 12 | `intake/encode.rs` | encodes the records of the part |
-//! | 13 | `publish`, with `avro` | makes the bytes of a record |
-//! | 14 | `delivery/memory.rs` | counts the bytes of the part until Kafka has it |
-//! | 15 | `intake/lane_queue.rs` | numbers the part and keeps its order |
-//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report, removes the topic from the failing ones in `/health` |
-//! | 17 | crate `kafka` | sends it with an idempotent producer, reports that all replicas have it |
-//! | 18 | crate `base` | counts it in the metrics |
+//! | 4 | `receiver/address.rs` | chooses the secrets that may have signed it |
+//! | 5 | `signature.rs` | reads the signature header, hashes, compares |
+//! | 6 | `receiver/budget.rs` | counts the bytes of the body and its hashing |
+//! | 7 | `receiver/body.rs` | reads the body within its time and limit |
+//! | 8 | `delivery/mod.rs` | makes parts of the body |
+//! | 9 | crate `model` | parses the event |
+//! | 10 | `intake/in_flight.rs` | lets each part into its queue, waits for its report |
+//! | 11 | `intake/dedup.rs` | drops the delivery if this process has seen it before |
+//! | 12 | `ingest/topic_readiness.rs` | knows that topics and schemas are ready |
+//! | 13 | `intake/encode.rs` | encodes the records of the part |
+//! | 14 | `publish`, with `avro` | makes the bytes of a record |
+//! | 15 | `delivery/memory.rs` | counts the bytes of the part until Kafka has it |
+//! | 16 | `intake/lane_queue.rs` | numbers the part and keeps its order |
+//! | 17 | `intake/producer.rs` | hands the record to the producer, collects the report, removes the topic from the failing ones in `/health` |
+//! | 18 | crate `kafka` | sends it with an idempotent producer, reports that all replicas have it |
+//! | 19 | crate `base` | counts it in the metrics |
 //!
-//! 18 stops: 13 files here, 4 crates and one neighboring module.
+//! 19 stops: 14 files here, 4 crates and one neighboring module.
 
 pub mod receiver;
 pub mod receiver_table;

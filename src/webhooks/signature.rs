@@ -13,7 +13,9 @@ use http::{HeaderMap, HeaderName};
 use sha2::Sha256;
 
 use base::secret::Secret;
-use model::{Fingerprint, InvoicingAction, InvoicingEntity};
+use model::{Fingerprint, InvoicingAction, InvoicingEntity, InvoicingHook};
+
+use crate::config::connector::{SecretScope, SignatureTrust};
 
 /// The header of accounting deliveries.
 pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");
@@ -76,6 +78,18 @@ impl SigningKeys {
         Self(secrets.into_iter().filter_map(|secret| Hmac::new_from_slice(secret).ok()).collect())
     }
 
+    /// The keys of a hook; `None`: those that are the same for all hooks.
+    #[must_use]
+    pub fn of_hooks(masters: &[MasterSecret<'_>], hook: Option<InvoicingHook>) -> Self {
+        let secret = |master: &MasterSecret<'_>| match (master.scope, hook) {
+            (SecretScope::Hook, Some(hook)) => Some(master.of(hook)),
+            (SecretScope::Connector, None) => Some(master.secret.clone()),
+            (SecretScope::Hook, None) | (SecretScope::Connector, Some(_)) => None,
+        };
+        let secrets: Vec<Secret> = masters.iter().filter_map(secret).collect();
+        Self::new(secrets.iter().map(|secret| secret.reveal().as_bytes()))
+    }
+
     /// Starts to hash a body.
     #[must_use]
     pub fn start(&self) -> RunningHmac {
@@ -119,11 +133,12 @@ impl RunningHmac {
         self.0.len()
     }
 
-    /// The index of the secret that made this signature; every secret is tried, also after a match.
+    /// The index of the first secret that made its signature; `presented` has one for each secret. Every secret is tried, also after a
+    /// match.
     #[must_use]
-    pub fn matching(self, presented: &PresentedSignature) -> Option<usize> {
+    pub fn matching<'a>(self, presented: impl IntoIterator<Item = &'a PresentedSignature>) -> Option<usize> {
         let mut matching = None;
-        for (place, mac) in self.0.into_iter().enumerate() {
+        for (place, (mac, presented)) in self.0.into_iter().zip(presented).enumerate() {
             let fits = mac.verify_slice(&presented.0).is_ok();
             matching = matching.or(fits.then_some(place));
         }
@@ -152,6 +167,60 @@ pub fn hook_secret(master: &Secret, entity: InvoicingEntity, action: InvoicingAc
     Secret::new(HEXLOWER.encode(&digest(master, name.as_bytes())))
 }
 
+/// A secret that invoicing hooks are registered with, or that they are derived from.
+#[derive(Debug, Clone, Copy)]
+pub struct MasterSecret<'a> {
+    secret: &'a Secret,
+    scope: SecretScope,
+}
+
+impl<'a> MasterSecret<'a> {
+    /// A secret as `invoicing.secret.scope` says.
+    #[must_use]
+    pub const fn new(secret: &'a Secret, scope: SecretScope) -> Self {
+        Self { secret, scope }
+    }
+
+    /// All that deliveries may be signed with; hooks are registered with the first. None if deliveries are not signed. Hooks that are
+    /// registered with derived secrets deliver until all have moved to the secret itself, so that both are accepted then.
+    #[must_use]
+    pub fn all(trust: &'a SignatureTrust) -> Vec<Self> {
+        let SignatureTrust::Required { secret, previous_secret, scope, .. } = trust else {
+            return Vec::new();
+        };
+        let both = || iter::once(secret).chain(previous_secret);
+        let whole = both().filter(|_| *scope == SecretScope::Connector);
+        let whole = whole.map(|secret| Self::new(secret, SecretScope::Connector));
+        whole.chain(both().map(|secret| Self::new(secret, SecretScope::Hook))).collect()
+    }
+
+    /// The secret of a hook.
+    #[must_use]
+    pub fn of(&self, hook: InvoicingHook) -> Secret {
+        match self.scope {
+            SecretScope::Hook => hook_secret(self.secret, hook.entity, hook.action),
+            SecretScope::Connector => self.secret.clone(),
+        }
+    }
+
+    /// Its fingerprint, which is another one if the scope is.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        match self.scope {
+            SecretScope::Hook => Fingerprint::of(self.secret.reveal()),
+            SecretScope::Connector => Fingerprint::of(&format!("connector:{}", self.secret.reveal())),
+        }
+    }
+}
+
+/// Fingerprints of all that invoicing deliveries may be signed with; that of the empty text if they are not signed. Hooks are
+/// registered with the first.
+pub(super) fn hook_fingerprints(trust: &SignatureTrust) -> (Fingerprint, BTreeSet<Fingerprint>) {
+    let all: Vec<Fingerprint> = MasterSecret::all(trust).iter().map(MasterSecret::fingerprint).collect();
+    let first = all.first().cloned().unwrap_or_else(|| Fingerprint::of(""));
+    (first.clone(), all.into_iter().chain([first]).collect())
+}
+
 /// Fingerprints of the current and the previous secret.
 pub(super) fn fingerprints(now: &Secret, previous: Option<&Secret>) -> BTreeSet<Fingerprint> {
     iter::once(now).chain(previous).map(|secret| Fingerprint::of(secret.reveal())).collect()
@@ -174,7 +243,8 @@ mod tests {
         let mut running = SigningKeys::new(secrets.iter().map(|secret| secret.as_bytes())).start();
         // In pieces, as bodies arrive.
         body.chunks(5).for_each(|piece| running.update(piece));
-        running.matching(&PresentedSignature::parse(text.as_bytes(), Scheme::Required)?)
+        let presented = PresentedSignature::parse(text.as_bytes(), Scheme::Required)?;
+        running.matching(iter::repeat(&presented))
     }
 
     #[test]
@@ -272,6 +342,33 @@ mod tests {
             .collect();
 
         assert_eq!(secrets.len(), hooks.count());
+    }
+
+    #[test]
+    fn scope_decides_what_hooks_are_registered_with() {
+        let (now, before) = ("a master secret of thirty-two byte", "the one before it, of as many byte");
+        let trust = |scope| SignatureTrust::Required {
+            header: "ms-signature".into(),
+            secret: Secret::new(now),
+            previous_secret: Some(Secret::new(before)),
+            scope,
+        };
+        let hook = InvoicingHook::from_slug("customer-created").unwrap();
+        let secrets = |trust: &SignatureTrust| -> Vec<String> {
+            MasterSecret::all(trust).iter().map(|one| one.of(hook).reveal().to_owned()).collect()
+        };
+        let derived =
+            |master| hook_secret(&Secret::new(master), hook.entity, hook.action).reveal().to_owned();
+        let (each, whole) = (trust(SecretScope::Hook), trust(SecretScope::Connector));
+
+        assert_eq!(secrets(&each), [derived(now), derived(before)]);
+        assert_eq!(secrets(&whole), [now.to_owned(), before.to_owned(), derived(now), derived(before)]);
+        assert!(secrets(&SignatureTrust::Off).is_empty());
+        let ((registered, known), (other, wider)) = (hook_fingerprints(&each), hook_fingerprints(&whole));
+        assert_eq!((registered, known.len(), wider.len()), (Fingerprint::of(now), 2, 4));
+        assert!(!known.contains(&other) && known.is_subset(&wider));
+        let unsigned = (Fingerprint::of(""), BTreeSet::from([Fingerprint::of("")]));
+        assert_eq!(hook_fingerprints(&SignatureTrust::Off), unsigned);
     }
 
     #[test]

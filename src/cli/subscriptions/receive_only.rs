@@ -22,7 +22,10 @@ use crate::{
         load, problem, resolve,
         table::{columns, each, text},
     },
-    config::{Connector, connector::WebhookSource},
+    config::{
+        Connector,
+        connector::{SecretScope, SignatureTrust, WebhookSource},
+    },
     webhooks::subscriptions::{AdvertisedPath, DesiredSubscription, secret_of, wanted},
 };
 
@@ -77,11 +80,13 @@ fn advertised(
 }
 
 fn found(source: &WebhookSource, wanted: BTreeMap<Target, DesiredSubscription>, show_secrets: bool) -> Value {
+    let signature = source.invoicing.as_ref().map(|invoicing| &invoicing.signature);
+    let derives = matches!(signature, Some(SignatureTrust::Required { scope: SecretScope::Hook, .. }));
     let each = wanted.into_iter().map(|(target, wanted)| {
         let is_signed = wanted.fingerprint != Fingerprint::of("");
         let (key, derived) = match target {
             Target::Accounting(_) => ("accounting.secret", false),
-            Target::Invoicing(_) => ("invoicing.secret", true),
+            Target::Invoicing(_) => ("invoicing.secret", derives),
         };
         let events = match (&target, &wanted.endings) {
             (Target::Accounting(_), Some(endings)) => json!(endings),

@@ -23,10 +23,10 @@ use super::{CommandError, Environment, Result, outside, problem, resolve};
 use crate::{
     config::{
         Connector, Problem,
-        connector::{SignatureTrust, WebhookSource, hook},
+        connector::{SecretScope, SignatureTrust, WebhookSource, hook},
         properties::read_bounded,
     },
-    webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
+    webhooks::signature::{self, ACCOUNTING_HEADER, MasterSecret, SHORTEST_SECRET},
 };
 
 /// More than any receiver accepts.
@@ -64,7 +64,8 @@ pub(super) struct SigningArgs {
     /// Use the connector's previous secret, as during a rotation
     #[arg(long, requires = "connector")]
     previous: bool,
-    /// An invoicing delivery of this hook, such as Customer:Created; its secret is derived from invoicing.secret
+    /// An invoicing delivery of this hook, such as Customer:Created; its secret is derived from invoicing.secret, unless
+    /// invoicing.secret.scope is connector
     #[arg(long, value_name = "ENTITY:ACTION", value_parser = hook)]
     invoicing: Option<InvoicingHook>,
     /// Header of the signature; default: the connector's
@@ -133,8 +134,13 @@ impl SigningArgs {
                 (if invoicing.is_some() { INVOICING_HEADER } else { ACCOUNTING_HEADER }, Some(secret))
             }
         };
+        let invoicing = source.and_then(|source| source.invoicing.as_ref());
+        let scope = match invoicing.map(|invoicing| &invoicing.signature) {
+            Some(SignatureTrust::Required { scope, .. }) => *scope,
+            Some(SignatureTrust::Off) | None => SecretScope::Hook,
+        };
         let derived = secret.map(|secret| match self.invoicing {
-            Some(hook) => signature::hook_secret(&secret, hook.entity, hook.action),
+            Some(hook) => MasterSecret::new(&secret, scope).of(hook),
             None => secret,
         });
         Ok(DeliverySigner { header: self.header.clone().unwrap_or(header), secret: derived })
@@ -160,7 +166,7 @@ impl SigningArgs {
             let rule = "is not set: the connector receives no invoicing deliveries";
             problem("invoicing.hooks", None, rule, "remove --invoicing")
         })?;
-        let SignatureTrust::Required { header, secret, previous_secret } = &invoicing.signature else {
+        let SignatureTrust::Required { header, secret, previous_secret, .. } = &invoicing.signature else {
             return Ok((INVOICING_HEADER, given));
         };
         // The configuration has validated the header name.

@@ -11,14 +11,16 @@ use strum::{EnumString, IntoStaticStr};
 pub(crate) use self::validate::answer;
 pub use self::{
     common::{Common, ErrorHandling, TopicCreation},
-    conflicts::{ExclusiveSetting, conflicts},
+    conflicts::{ExclusiveSetting, MAX_SEGMENT_CONNECTORS, conflicts},
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{ConnectorDocument, coerce},
     provider_names::hook,
     record::{RecordSource, Rows, Snapshot, SnapshotMode},
     subscription_targets::SubscriptionTargets,
     validate::{definitions, validate},
-    webhook::{AccountingWebhooks, InvoicingLogin, InvoicingWebhooks, SignatureTrust, WebhookSource},
+    webhook::{
+        AccountingWebhooks, InvoicingLogin, InvoicingWebhooks, SecretScope, SignatureTrust, WebhookSource,
+    },
 };
 use super::{
     key::ConfigKey,

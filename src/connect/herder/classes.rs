@@ -132,7 +132,7 @@ impl Herder {
         }
     }
 
-    /// Refuses a configuration that shares an exclusive setting with another connector. Runs under the config table's lock.
+    /// Refuses a configuration that shares an exclusive setting with another connector, and may not. Runs under the config table's lock.
     pub(super) fn check_exclusive_settings(
         &self,
         name: &str,
@@ -141,14 +141,19 @@ impl Herder {
     ) -> Result<(), Error> {
         let providers = &self.parts.providers;
         let Some(own) = ExclusiveSetting::of(config, providers) else { return Ok(()) };
-        for (other, connector) in configs.connectors().iter().filter(|(other, _)| *other != name) {
-            if ExclusiveSetting::of(&connector.config, providers).as_ref() == Some(&own) {
-                let (rule, remedy) = own.conflict_with(other);
-                let errors = vec![format!("{} {rule}; {remedy}", own.key)];
-                return Err(Error::Invalid { class: own.class.name().to_owned(), errors });
+        let others = configs.connectors().iter().filter(|(other, _)| *other != name);
+        let others: Vec<(&str, ExclusiveSetting)> = others
+            .filter_map(|(other, connector)| {
+                Some((other.as_str(), ExclusiveSetting::of(&connector.config, providers)?))
+            })
+            .collect();
+        match own.conflict(others.iter().map(|(other, theirs)| (*other, theirs))) {
+            Some(problem) => {
+                let errors = lines(&problem.into());
+                Err(Error::Invalid { class: own.class().name().to_owned(), errors })
             }
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

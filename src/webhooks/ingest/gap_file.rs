@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `spool` | a database of the spool was moved aside, part of it cannot be read, or this version cannot read it: acknowledged deliveries may be in it |
 //! | `stopped` | the connector was stopped: its deliveries are answered 503, and the provider gives up on them in time |
-//! | `oversized` | a verified delivery was larger than `body.limit.bytes` |
+//! | `oversized` | a verified delivery was larger than `body.limit.bytes`, or `invoicing.body.limit.bytes` under a shared segment |
 //!
 //! A stop is one gap, whichever workers report it: all of them know when it was ordered, and that is its name.
 //!

@@ -23,9 +23,9 @@
 //! - RUNNING is received and published, PAUSED received and kept in the spool, STOPPED answered 503. A deleted connector is not received
 //!   any more; what it has received is published.
 //!
-//! On failure: a connector whose configuration cannot be used keeps the receiver it had; one that had none, or whose segment another
-//! connector has, is not received. `/health` and its status show the fault. A part that ends by itself ends the worker. If the spool cannot
-//! be opened, the worker does not start, and says why.
+//! On failure: a connector whose configuration cannot be used keeps the receiver it had; one that had none, or that cannot share its
+//! segment, is not received. `/health` and its status show the fault. A part that ends by itself ends the worker. If the spool cannot be
+//! opened, the worker does not start, and says why.
 //!
 //! Stop: listeners, so that what was taken is answered; then the intake until two seconds before the end; then the spool.
 

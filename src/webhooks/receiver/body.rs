@@ -4,7 +4,7 @@
 //! that a valid delivery that is too large is distinguished from a forged one. Invoicing bodies above the limit are refused at once:
 //! that way forged bodies cost no hashing beyond the limit, and the provider pauses a hook whose deliveries are refused, which opens a gap.
 
-use std::{collections::BTreeMap, future::poll_fn, pin::Pin};
+use std::{future::poll_fn, iter, pin::Pin};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -19,7 +19,10 @@ use base::metrics::RefusalReason;
 use model::{InvoicingEvent, InvoicingHook};
 
 use super::budget::UnverifiedBytes;
-use crate::webhooks::signature::{PresentedSignature, RunningHmac, SigningKeys};
+use crate::webhooks::{
+    receiver_table::Receiver,
+    signature::{PresentedSignature, RunningHmac, SigningKeys},
+};
 
 /// An accounting body is read up to this many times its limit, to verify its signature.
 pub(super) const OVERSIZED_READ_FACTOR: usize = 4;
@@ -177,6 +180,19 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, RefusalReason> {
     }
 }
 
+/// Secrets that may have signed a body, and whose delivery it is then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyGroup<'a> {
+    /// The connector; `None`: it is unknown.
+    pub(super) receiver: Option<&'a Receiver>,
+    /// The hook, if the secrets or the address identify it.
+    pub(super) hook: Option<InvoicingHook>,
+    /// The current and the previous secret.
+    pub(super) keys: &'a SigningKeys,
+    /// The signature of the request, in the connector's header.
+    pub(super) presented: PresentedSignature,
+}
+
 /// How a body is verified, while it is read or once it is complete.
 #[derive(Debug)]
 pub(super) enum BodyCheck<'a> {
@@ -184,29 +200,26 @@ pub(super) enum BodyCheck<'a> {
     Signature {
         /// The hashes of what was read so far.
         running: RunningHmac,
-        /// The signature of the request.
-        presented: PresentedSignature,
-        /// The hook, for deliveries to its own address.
-        hook: Option<InvoicingHook>,
+        /// Whose secrets they are of.
+        groups: Vec<KeyGroup<'a>>,
     },
     /// A signature by the secret of any hook, for deliveries to the shared address. The body is hashed once it is complete, because
     /// it says which secrets to try first.
-    AnyHook {
-        /// The keys of each hook.
-        keys: &'a BTreeMap<InvoicingHook, SigningKeys>,
-        /// The signature of the request.
-        presented: PresentedSignature,
-    },
+    AnyHook(Vec<KeyGroup<'a>>),
     /// The source address, which was checked before.
     Source {
+        /// The connector.
+        receiver: &'a Receiver,
         /// The hook, for deliveries to its own address.
         hook: Option<InvoicingHook>,
     },
 }
 
 /// A verified body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Verified {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Verified<'a> {
+    /// The connector; `None`: it is unknown.
+    pub(super) receiver: Option<&'a Receiver>,
     /// The hook, if its secret or address identifies it.
     pub(super) hook: Option<InvoicingHook>,
     /// Index of the secret: 0 the current one, 1 the previous one.
@@ -214,12 +227,9 @@ pub(super) struct Verified {
 }
 
 impl<'a> BodyCheck<'a> {
-    pub(super) fn signature(
-        keys: &SigningKeys,
-        presented: PresentedSignature,
-        hook: Option<InvoicingHook>,
-    ) -> Self {
-        Self::Signature { running: keys.start(), presented, hook }
+    /// By a secret of any of these groups.
+    pub(super) fn signature(groups: Vec<KeyGroup<'a>>) -> Self {
+        Self::Signature { running: start(&groups), groups }
     }
 
     /// Whether it hashes the body.
@@ -231,7 +241,7 @@ impl<'a> BodyCheck<'a> {
     pub(super) const fn running(&mut self) -> Option<&mut RunningHmac> {
         match self {
             Self::Signature { running, .. } => Some(running),
-            Self::AnyHook { .. } | Self::Source { .. } => None,
+            Self::AnyHook(_) | Self::Source { .. } => None,
         }
     }
 
@@ -243,38 +253,51 @@ impl<'a> BodyCheck<'a> {
         self,
         body: Option<&[u8]>,
         held: &mut UnverifiedBytes,
-    ) -> Result<Option<Verified>, RefusalReason> {
+    ) -> Result<Option<Verified<'a>>, RefusalReason> {
         match (self, body) {
-            (Self::Signature { running, presented, hook }, _) => {
-                Ok(running.matching(&presented).map(|secret| Verified { hook, secret }))
+            (Self::Signature { running, groups }, _) => Ok(matching(running, &groups)),
+            (Self::AnyHook(groups), Some(body)) => any_hook(groups, body, held).await,
+            (Self::AnyHook(_), None) => Ok(None),
+            (Self::Source { receiver, hook }, _) => {
+                Ok(Some(Verified { receiver: Some(receiver), hook, secret: 0 }))
             }
-            (Self::AnyHook { keys, presented }, Some(body)) => any_hook(keys, presented, body, held).await,
-            (Self::AnyHook { .. }, None) => Ok(None),
-            (Self::Source { hook }, _) => Ok(Some(Verified { hook, secret: 0 })),
         }
     }
 }
 
-/// Tries the hooks of the entity that a body names, at most six secrets, then all others if the body is small: the provider does not
-/// document that a delivery names the entity of its hook.
-async fn any_hook(
-    keys: &BTreeMap<InvoicingHook, SigningKeys>,
-    presented: PresentedSignature,
+fn start(groups: &[KeyGroup<'_>]) -> RunningHmac {
+    SigningKeys::start_all(groups.iter().map(|group| group.keys))
+}
+
+/// Whose secret made the signature; every secret is tried.
+fn matching<'a>(running: RunningHmac, groups: &[KeyGroup<'a>]) -> Option<Verified<'a>> {
+    let presented = groups.iter().flat_map(|group| iter::repeat_n(&group.presented, group.keys.count()));
+    let mut secret = running.matching(presented)?;
+    for group in groups {
+        if secret < group.keys.count() {
+            return Some(Verified { receiver: group.receiver, hook: group.hook, secret });
+        }
+        secret -= group.keys.count();
+    }
+    None
+}
+
+/// Tries the secrets that identify no hook, and those of the entity that a body names, at most eight for each connector; then all
+/// others if the body is small: the provider does not document that a delivery names the entity of its hook.
+async fn any_hook<'a>(
+    groups: Vec<KeyGroup<'a>>,
     body: &[u8],
     held: &mut UnverifiedBytes,
-) -> Result<Option<Verified>, RefusalReason> {
+) -> Result<Option<Verified<'a>>, RefusalReason> {
     let entity = InvoicingEvent::entity_named(body);
-    let (named, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(hook, _)| Some(hook.entity) == entity);
+    let is_first = |group: &KeyGroup<'_>| group.hook.is_none_or(|hook| Some(hook.entity) == entity);
+    let (first, others): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_first);
     let others = if body.len() <= ALL_HOOKS_BODY_LIMIT { others } else { Vec::new() };
-    for group in [named, others] {
-        let mut running = SigningKeys::start_all(group.iter().map(|(_, keys)| *keys));
+    for groups in [first, others] {
+        let mut running = start(&groups);
         hash(body, &mut running, held, &mut 0).await?;
-        let Some(mut secret) = running.matching(&presented) else { continue };
-        for (hook, keys) in group {
-            if secret < keys.count() {
-                return Ok(Some(Verified { hook: Some(*hook), secret }));
-            }
-            secret -= keys.count();
+        if let Some(verified) = matching(running, &groups) {
+            return Ok(Some(verified));
         }
     }
     Ok(None)
@@ -282,7 +305,10 @@ async fn any_hook(
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::{
+        collections::BTreeMap,
+        net::{IpAddr, Ipv4Addr},
+    };
 
     use base::secret::Secret;
     use model::InvoicingEntity;
@@ -299,6 +325,13 @@ mod tests {
         hook_secret(&Secret::new(MASTERS[master]), hook.entity, hook.action)
     }
 
+    /// Keys of one connector, as a body that has this signature is checked with them.
+    fn groups<'a>(keys: &'a BTreeMap<InvoicingHook, SigningKeys>, signature: &str) -> Vec<KeyGroup<'a>> {
+        let presented = PresentedSignature::parse(signature.as_bytes(), Scheme::Required).unwrap();
+        let groups = keys.iter();
+        groups.map(|(hook, keys)| KeyGroup { receiver: None, hook: Some(*hook), keys, presented }).collect()
+    }
+
     /// Two secrets for each of all hooks, as while they are rotated.
     fn keys() -> BTreeMap<InvoicingHook, SigningKeys> {
         let hooks = InvoicingEntity::all()
@@ -311,18 +344,18 @@ mod tests {
         hooks.map(|hook| (hook, keys(hook))).collect()
     }
 
-    /// What comes of a body, and how many secrets hashed it.
-    async fn tried(body: &[u8], signature: &str) -> (Option<Verified>, usize) {
+    /// The hook and secret that verify a body, and how many secrets hashed it.
+    async fn tried(body: &[u8], signature: &str) -> (Option<(InvoicingHook, usize)>, usize) {
         let limit = HashLimit { burst: 1 << 40, per_second: 0, free: 0 };
         let budget = ReceiverBudget::new(1 << 20, 1 << 20, limit);
         let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut held = budget.enter(body.len(), source).unwrap();
         let keys = keys();
-        let presented = PresentedSignature::parse(signature.as_bytes(), Scheme::Required).unwrap();
 
-        let check = BodyCheck::AnyHook { keys: &keys, presented };
+        let check = BodyCheck::AnyHook(groups(&keys, signature));
         let verified = check.finish(Some(body), &mut held).await.unwrap();
 
+        let verified = verified.map(|verified| (verified.hook.unwrap(), verified.secret));
         (verified, held.hashed_bytes() / body.len())
     }
 
@@ -338,7 +371,7 @@ mod tests {
 
                     let found = tried(form.as_bytes(), &signature).await;
 
-                    assert_eq!(found, (Some(Verified { hook: Some(hook), secret: master }), 6), "{form}");
+                    assert_eq!(found, (Some((hook, master)), 6), "{form}");
                 }
             }
         }
@@ -360,7 +393,7 @@ mod tests {
 
                 let (verified, _) = tried(body.as_bytes(), &signature).await;
 
-                assert_eq!(verified, Some(Verified { hook: Some(hook), secret: 1 }), "{body}");
+                assert_eq!(verified, Some((hook, 1)), "{body}");
             }
             let forged = sign(&Secret::new(MASTERS[0]), body.as_bytes());
             assert_eq!(tried(body.as_bytes(), &forged).await, (None, 2 * keys().len()), "{body}");
@@ -382,11 +415,10 @@ mod tests {
         let budget = ReceiverBudget::new(1 << 20, 1 << 20, HashLimit { burst: 100, per_second: 0, free: 0 });
         let mut held = budget.enter(0, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
         let (keys, body) = (keys(), br#"{"EntityId":"1"}"#);
-        let presented =
-            PresentedSignature::parse(sign(&Secret::new("x"), body).as_bytes(), Scheme::Required).unwrap();
+        let signature = sign(&Secret::new("x"), body);
 
-        let first = BodyCheck::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
-        let second = BodyCheck::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
+        let first = BodyCheck::AnyHook(groups(&keys, &signature)).finish(Some(body), &mut held).await;
+        let second = BodyCheck::AnyHook(groups(&keys, &signature)).finish(Some(body), &mut held).await;
 
         assert!(matches!((first, second), (Ok(None), Err(RefusalReason::Throttled))));
     }

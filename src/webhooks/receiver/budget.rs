@@ -151,16 +151,17 @@ pub struct HashLimit {
     pub burst: u64,
     /// Bytes that are added each second, up to `burst`.
     pub per_second: u64,
-    /// Bytes of each request that are not charged if at most two secrets are tried: senders that share a source address can always
-    /// deliver bodies of the usual size.
+    /// Bytes of each request that are not charged, unless it is for the shared address of hooks: senders that share a source address can
+    /// always deliver bodies of the usual size.
     pub free: u64,
 }
 
 impl Default for HashLimit {
-    /// The burst covers the largest accounting delivery: 30 MiB, the largest `body.limit.bytes`, read up to four times that and hashed
-    /// with two secrets. So the first delivery of a source is always hashed to its end. 8 MiB a second is about one percent of a core.
+    /// The burst covers the largest deliveries, so that the first one of a source is always hashed to its end: an accounting one of 30
+    /// MiB, the largest `body.limit.bytes`, read up to four times that and hashed with two secrets; and an invoicing one of 8 MiB, hashed
+    /// with eight secrets of each connector that shares a segment. 8 MiB a second is about one percent of a core.
     fn default() -> Self {
-        Self { burst: 256 << 20, per_second: 8 << 20, free: 128 << 10 }
+        Self { burst: 512 << 20, per_second: 8 << 20, free: 128 << 10 }
     }
 }
 
@@ -292,6 +293,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::{super::body::OVERSIZED_READ_FACTOR, *};
+    use crate::config::connector::MAX_SEGMENT_CONNECTORS;
 
     const LIMIT: usize = 4 << 20;
     const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -426,8 +428,10 @@ mod tests {
 
     #[test]
     fn one_largest_delivery_fits_into_a_full_bucket() {
-        let largest = 30 * 1024 * 1024 * OVERSIZED_READ_FACTOR * 2;
+        let accounting = 30 * 1024 * 1024 * OVERSIZED_READ_FACTOR * 2;
+        // Three actions of an entity, and the secret for all hooks, each with its previous one.
+        let invoicing = 8 * 1024 * 1024 * (3 + 1) * 2 * MAX_SEGMENT_CONNECTORS;
 
-        assert!(HashLimit::default().burst >= largest as u64);
+        assert!(HashLimit::default().burst >= accounting.max(invoicing) as u64);
     }
 }

@@ -22,28 +22,27 @@ const ECHO_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 
 impl RequestHandler {
-    /// Answers the echo of an invoicing address.
+    /// Answers the echo of an invoicing address. It names no connector, so it counts for each that receives there.
     pub(super) async fn echo(
         &self,
-        found: ReceiverLookup,
+        found: &ReceiverLookup,
         hook: Option<InvoicingHook>,
         head: &Parts,
         body: Body,
     ) -> Response {
-        let refusal = match (found, asked(head.uri.query())) {
-            (ReceiverLookup::Received(receiver), _) if receiver.state == ReceiverState::Stopped => {
-                RefusalReason::Stopped
-            }
-            (ReceiverLookup::Received(receiver), Some(guid)) => {
-                if self.admit(head, Some(&receiver)).is_ok() {
-                    self.report_echo(&receiver, hook);
+        let taking: Vec<&Arc<Receiver>> =
+            found.receivers.iter().filter(|receiver| receiver.state != ReceiverState::Stopped).collect();
+        let refusal = match (found.missing, asked(head.uri.query())) {
+            (_, Some(guid)) if !taking.is_empty() => {
+                for receiver in taking.into_iter().filter(|receiver| self.admits(head, receiver)) {
+                    self.report_echo(receiver, hook);
                 }
                 return echo_response(guid);
             }
-            (ReceiverLookup::Received(_), None) => RefusalReason::Echo,
-            (ReceiverLookup::Faulty, _) => RefusalReason::Faulty,
-            (ReceiverLookup::NotLoaded, _) => RefusalReason::Starting,
-            (ReceiverLookup::NotConfigured, _) => RefusalReason::Route,
+            (_, None) if !taking.is_empty() => RefusalReason::Echo,
+            (Some(missing), _) => missing.into(),
+            (None, _) if found.receivers.is_empty() => RefusalReason::Route,
+            (None, _) => RefusalReason::Stopped,
         };
         self.refuse(refusal, head, body).await
     }

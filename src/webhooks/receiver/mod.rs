@@ -13,7 +13,7 @@
 //! | `POST /webhooks/accounting/{connector}`, also with `/{resource}` behind it | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}/{hook}`, the own address of a hook such as `customer-created` | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}`, the address that hooks may share | as drawn |
-//! | `GET` to either invoicing address with `?echo=GUID` | the GUID, and never anything but a GUID; 503 while stopped |
+//! | `GET` to either invoicing address with `?echo=GUID` | the GUID, and never anything but a GUID; 503 while every connector there is stopped |
 //! | `GET` to either invoicing address without exactly one GUID | 400 |
 //! | `GET` to an unknown segment, anything else | 404 |
 //!
@@ -21,12 +21,16 @@
 //!   not manage them, it gets 200 in any case.
 //! - The raw bytes are verified, whatever their type or encoding. An accounting body, and one at the own address of a hook, is hashed with
 //!   at most two secrets, the current and the previous one. The shared address names no hook: there the secrets of the entity that the
-//!   body names are tried first, at most six, then all others if the body has at most 32 KiB.
+//!   body names are tried first, at most six, then all others if the body has at most 32 KiB. With `invoicing.secret.scope=connector`
+//!   two more are tried first.
+//! - Connectors that share an invoicing segment are distinguished by their secrets: a body is hashed with those of each connector that takes
+//!   deliveries of its address and source. Limits, state and statistics are those of the connector that verifies it. A delivery that
+//!   none of them verifies is answered 401, or 503 while another connector of the segment cannot be received.
 //! - Hashing is bounded for each source address that sends no valid signature: [`ReceiverOptions::hash_limit`].
 //! - Only the echo has a body, no answer sets a cookie, and none gives a reason. A sender that may not deliver gets 401, whatever the
 //!   reason; an unknown connector gets it after the same work. So without a valid signature a POST does not show whether a connector runs,
-//!   is stopped or is unknown. It shows a faulty one, by its 503. A GET to an invoicing address shows whether the segment exists and whether
-//!   its connector is stopped or faulty.
+//!   is stopped or is unknown. It shows a faulty one, by its 503. A GET to an invoicing address shows whether the segment exists and, if
+//!   none of its connectors takes deliveries there, whether one is stopped or faulty.
 //! - Both refusals can come before the body is read: 401 for a source address that is not listed or a missing signature, 503 where the
 //!   secret is not available on this worker or the configurations are not loaded, because the provider disables an address that answers
 //!   401.
@@ -49,6 +53,7 @@ use super::{intake::AnswerTimes, receiver_table::DeliveryStats};
 
 mod request;
 
+mod address;
 mod budget;
 
 mod body;

@@ -15,7 +15,7 @@ use axum::{
     routing::any,
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header, request::Parts};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tokio::{
@@ -29,15 +29,16 @@ use server::{Arrived, CloseAfter, origin};
 
 use super::{
     AcknowledgeNote, Oversized, ReceivedAcknowledge, ReceiverOptions,
-    body::{self, BodyCheck, BodyLimits, BodyRead},
+    address::Address,
+    body::{self, BodyRead, Verified},
     budget::ReceiverBudget,
     echo::EchoAddress,
 };
 use crate::webhooks::{
     delivery::{ApiFamily, Delivery, DeliveryContent, DeliveryContext},
     intake::{Accept, DeliveryOutcome},
-    receiver_table::{DeliveredBy, Receiver, ReceiverLookup, ReceiverState, Receivers, Trust},
-    signature::{ACCOUNTING_HEADER, PresentedSignature, Scheme, SigningKeys},
+    receiver_table::{DeliveredBy, MissingReceiver, Receiver, ReceiverLookup, ReceiverState, Receivers},
+    signature::SigningKeys,
 };
 
 /// Path of accounting deliveries; the connector follows.
@@ -47,13 +48,6 @@ const INVOICING_PATH: &str = "/api/webhooks/incoming/";
 
 /// Memory that a header takes beside its name and value.
 const HEADER_OVERHEAD_BYTES: usize = 128;
-/// Body limit for requests to unknown connectors: the default of `body.limit.bytes`.
-pub(super) const UNKNOWN_ACCOUNTING_BODY_LIMIT: usize = 8 << 20;
-/// The same for invoicing deliveries.
-pub(super) const UNKNOWN_INVOICING_BODY_LIMIT: usize = 256 << 10;
-/// The signature header of requests to unknown connectors.
-pub(super) const UNKNOWN_SIGNATURE_HEADER: &str = "ms-signature";
-
 /// Most seconds that are added to `Retry-After`.
 const RETRY_AFTER_JITTER_SECONDS: u64 = 2;
 
@@ -108,7 +102,7 @@ async fn accounting(
         }
         _ => None,
     });
-    let (found, resource) = named.unwrap_or((ReceiverLookup::NotConfigured, None));
+    let (found, resource) = named.unwrap_or_default();
     shared.receive(found, Address::Accounting(resource), request).await
 }
 
@@ -118,14 +112,14 @@ async fn incoming(
     request: Request,
 ) -> Response {
     let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
-        [segment] => Some((shared.receivers.invoicing(segment), None)),
+        [segment] => Some((shared.receivers.invoicing(segment, None), None)),
         [segment, slug] => {
-            let hook = InvoicingHook::from_slug(slug)?;
-            Some((shared.receivers.invoicing_hook(segment, hook), Some(hook)))
+            let hook = Some(InvoicingHook::from_slug(slug)?);
+            Some((shared.receivers.invoicing(segment, hook), hook))
         }
         _ => None,
     });
-    let (found, hook) = named.unwrap_or((ReceiverLookup::NotConfigured, None));
+    let (found, hook) = named.unwrap_or_default();
     shared.receive(found, Address::Invoicing(hook), request).await
 }
 
@@ -139,69 +133,19 @@ impl RequestHandler {
     async fn receive(&self, found: ReceiverLookup, address: Address, request: Request) -> Response {
         let (head, mut body) = request.into_parts();
         if let (Address::Invoicing(hook), &Method::GET) = (address, &head.method) {
-            return self.echo(found, hook, &head, body).await;
+            return self.echo(&found, hook, &head, body).await;
         }
-        match self.deliver(&head, &mut body, found, address).await {
+        match self.deliver(&head, &mut body, &found, address).await {
             Ok(response) => response,
             Err((refusal, UnreadBody::Discard)) => self.refuse(refusal, &head, body).await,
             Err((refusal, UnreadBody::Left(is_left))) => self.refused(refusal, &head, is_left),
         }
     }
 
-    /// The check that a delivery to this address has to pass.
-    fn check<'a>(
-        &'a self,
-        head: &Parts,
-        receiver: Option<&'a Receiver>,
-        address: Address,
-    ) -> Result<BodyCheck<'a>, RefusalReason> {
-        self.admit(head, receiver)?;
-        let presented = |header: &HeaderName, scheme| {
-            // The answer is 401 in any case; the reason is for the metric.
-            PresentedSignature::of(&head.headers, header, scheme).ok_or_else(|| match receiver {
-                None => RefusalReason::Unknown,
-                Some(_) if head.headers.contains_key(header) => RefusalReason::Signature,
-                Some(_) => RefusalReason::Unsigned,
-            })
-        };
-        match address {
-            Address::Accounting(_) => {
-                let accounting = receiver.and_then(|receiver| receiver.accounting.as_ref());
-                let keys = accounting.map_or(&self.unknown_keys, |accounting| &accounting.keys);
-                Ok(BodyCheck::signature(keys, presented(&ACCOUNTING_HEADER, Scheme::Required)?, None))
-            }
-            Address::Invoicing(hook) => {
-                match receiver.and_then(|receiver| receiver.invoicing.as_ref()).map(|ours| &ours.trust) {
-                    Some(Trust::Addresses) => Ok(BodyCheck::Source { hook }),
-                    Some(Trust::Signed { header, keys }) => {
-                        let presented = presented(header, Scheme::Optional)?;
-                        Ok(match hook.and_then(|hook| keys.get(&hook)) {
-                            Some(own) => BodyCheck::signature(own, presented, hook),
-                            None => BodyCheck::AnyHook { keys, presented },
-                        })
-                    }
-                    None => {
-                        let header = HeaderName::from_static(UNKNOWN_SIGNATURE_HEADER);
-                        Ok(BodyCheck::signature(
-                            &self.unknown_keys,
-                            presented(&header, Scheme::Optional)?,
-                            None,
-                        ))
-                    }
-                }
-            }
-        }
-    }
-
-    /// Checks the source address.
-    pub(super) fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), RefusalReason> {
-        let Some(receiver) = receiver else { return Ok(()) };
+    /// Whether a delivery to this receiver may come from the source of a request.
+    pub(super) fn admits(&self, head: &Parts, receiver: &Receiver) -> bool {
         // A request without a peer has no address, so no list contains it.
-        let accepted = match self.source(head) {
-            Some(source) => receiver.accepts_from(source),
-            None => receiver.sources.is_empty(),
-        };
-        if accepted { Ok(()) } else { Err(RefusalReason::Source) }
+        self.source(head).map_or(receiver.sources.is_empty(), |source| receiver.accepts_from(source))
     }
 
     /// The source of a request: its peer, or the address that a trusted proxy forwarded.
@@ -219,24 +163,30 @@ impl RequestHandler {
         &self,
         head: &Parts,
         body: &mut Body,
-        found: ReceiverLookup,
+        found: &ReceiverLookup,
         address: Address,
     ) -> Result<Response, (RefusalReason, UnreadBody)> {
         let discard = |refusal| (refusal, UnreadBody::Discard);
         let unread = |refusal, body: &Body| (refusal, UnreadBody::Left(!body.is_end_stream()));
         let read_all = |refusal| (refusal, UnreadBody::Left(false));
-        let receiver = match found {
+        let missing = found.missing.map(RefusalReason::from);
+        match missing {
             _ if head.method != Method::POST => return Err(discard(RefusalReason::Route)),
-            ReceiverLookup::Received(receiver) => Some(receiver),
-            // Handled like a delivery: the answer must not show that the connector is unknown.
-            ReceiverLookup::NotConfigured => None,
-            ReceiverLookup::Faulty => return Err(discard(RefusalReason::Faulty)),
-            ReceiverLookup::NotLoaded => return Err(discard(RefusalReason::Starting)),
-        };
-        let receiver = receiver.as_deref();
-        let mut check = self.check(head, receiver, address).map_err(discard)?;
+            Some(missing) if found.receivers.is_empty() => return Err(discard(missing)),
+            _ => {}
+        }
+        // A delivery that none of them verifies may be for a connector that is missing: the provider has to send it again.
+        let denied = |refusal| missing.unwrap_or(refusal);
+        // Without a receiver it is handled like a delivery: the answer must not show that the connector is unknown.
+        let admitted: Vec<&Receiver> =
+            found.receivers.iter().map(Arc::as_ref).filter(|receiver| self.admits(head, receiver)).collect();
+        if admitted.is_empty() && !found.receivers.is_empty() {
+            return Err(discard(denied(RefusalReason::Source)));
+        }
+        let check = address.check(&head.headers, &admitted, &self.unknown_keys);
+        let mut check = check.map_err(|refusal| discard(denied(refusal)))?;
         let since = since(head);
-        let limits = address.limits(receiver, since + self.options.body_time);
+        let limits = address.limits(&admitted, since + self.options.body_time);
         let source = self.charged_source(head);
         let is_free = check.running().is_some() && self.budget.sources.free() > 0;
         if check.hashes() && !is_free && !self.budget.sources.may_hash(source, Instant::now()) {
@@ -256,6 +206,7 @@ impl RequestHandler {
         let read = body::read(body, limits, &mut check, &mut held).await;
         let read = read.map_err(|refusal| match refusal {
             RefusalReason::Throttled | RefusalReason::Shed => (refusal, UnreadBody::Left(true)),
+            RefusalReason::Oversized => discard(denied(refusal)),
             _ => discard(refusal),
         })?;
         let whole = match &read {
@@ -263,20 +214,26 @@ impl RequestHandler {
             BodyRead::Oversized => None,
         };
         let verified = check.finish(whole, &mut held).await.map_err(read_all)?;
-        let receiver = receiver.ok_or(read_all(RefusalReason::Unknown))?;
-        let verified = verified.ok_or(read_all(RefusalReason::Signature))?;
+        let (receiver, hook, secret) = match verified {
+            Some(Verified { receiver: Some(receiver), hook, secret }) => (receiver, hook, secret),
+            _ if admitted.is_empty() => return Err(read_all(RefusalReason::Unknown)),
+            _ => return Err(read_all(denied(RefusalReason::Signature))),
+        };
         held.give_back_hashed();
         // The index shows whether the previous secret is still in use.
-        let secret = verified.secret;
         tracing::debug!(connector = &*receiver.connector, secret, "a delivery was verified");
         if receiver.state == ReceiverState::Stopped {
             return Err(read_all(RefusalReason::Stopped));
         }
-        let BodyRead::Whole(body) = read else {
-            return Err(read_all(self.oversized(receiver, address, limits.bytes)));
+        let limit = address.body_limit(Some(receiver));
+        let body = match read {
+            BodyRead::Whole(body) if body.len() <= limit => body,
+            BodyRead::Whole(_) | BodyRead::Oversized => {
+                return Err(read_all(self.oversized(receiver, address, limit)));
+            }
         };
         let _held = held.verified();
-        Ok(self.take(receiver, head, address.family(receiver, verified.hook), body, since).await)
+        Ok(self.take(receiver, head, address.family(receiver, hook), body, since).await)
     }
 
     /// Hands a verified body to the intake and answers with the outcome.
@@ -428,45 +385,6 @@ enum UnreadBody {
     Left(bool),
 }
 
-/// What the address of a request says about its deliveries.
-#[derive(Debug, Clone, Copy)]
-enum Address {
-    /// Accounting, with the resource that the address names, if any.
-    Accounting(Option<AccountingResource>),
-    /// Invoicing, with the hook whose own address it is; `None`: the shared address.
-    Invoicing(Option<InvoicingHook>),
-}
-
-impl Address {
-    /// How much of a body is read. A body for an unknown connector is read like any other, and refused as unsigned.
-    fn limits(self, receiver: Option<&Receiver>, until: Instant) -> BodyLimits {
-        match self {
-            Self::Accounting(_) => {
-                let accounting = receiver.and_then(|receiver| receiver.accounting.as_ref());
-                let bytes =
-                    accounting.map_or(UNKNOWN_ACCOUNTING_BODY_LIMIT, |accounting| accounting.body_limit);
-                BodyLimits { bytes, most: bytes.saturating_mul(body::OVERSIZED_READ_FACTOR), until }
-            }
-            Self::Invoicing(_) => {
-                let invoicing = receiver.and_then(|receiver| receiver.invoicing.as_ref());
-                let bytes = invoicing.map_or(UNKNOWN_INVOICING_BODY_LIMIT, |invoicing| invoicing.body_limit);
-                BodyLimits { bytes, most: bytes, until }
-            }
-        }
-    }
-
-    /// What is known about a delivery beside its body. `hook`: the one that its secret or its own address identified.
-    fn family(self, receiver: &Receiver, hook: Option<InvoicingHook>) -> ApiFamily {
-        match self {
-            Self::Accounting(resource) => ApiFamily::Accounting { resource },
-            Self::Invoicing(_) => {
-                let tenants = receiver.invoicing.as_ref().map(|invoicing| Arc::clone(&invoicing.tenants));
-                ApiFamily::Invoicing { hook: hook.map(Into::into), tenants: tenants.unwrap_or_default() }
-            }
-        }
-    }
-}
-
 /// The accounting resource that the address names, if any.
 fn registered(context: &DeliveryContext) -> Option<AccountingResource> {
     match context.family {
@@ -480,6 +398,15 @@ fn addressed(path: &str) -> Option<DeliveryFamily> {
     let families =
         [(ACCOUNTING_PATH, DeliveryFamily::Accounting), (INVOICING_PATH, DeliveryFamily::Invoicing)];
     families.into_iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, family)| family)
+}
+
+impl From<MissingReceiver> for RefusalReason {
+    fn from(missing: MissingReceiver) -> Self {
+        match missing {
+            MissingReceiver::Faulty => Self::Faulty,
+            MissingReceiver::NotLoaded => Self::Starting,
+        }
+    }
 }
 
 /// The other end of the connection.

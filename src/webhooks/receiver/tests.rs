@@ -87,9 +87,9 @@ fn limits_for_unknown_connectors_are_the_defaults() {
     let (accounting, invoicing) = (receiver.accounting.unwrap(), receiver.invoicing.unwrap());
     let Trust::Signed { header, .. } = invoicing.trust else { panic!("nothing is signed") };
 
-    assert_eq!(accounting.body_limit, request::UNKNOWN_ACCOUNTING_BODY_LIMIT);
-    assert_eq!(invoicing.body_limit, request::UNKNOWN_INVOICING_BODY_LIMIT);
-    assert_eq!(header, request::UNKNOWN_SIGNATURE_HEADER);
+    assert_eq!(accounting.body_limit, address::UNKNOWN_ACCOUNTING_BODY_LIMIT);
+    assert_eq!(invoicing.body_limit, address::UNKNOWN_INVOICING_BODY_LIMIT);
+    assert_eq!(header, address::UNKNOWN_SIGNATURE_HEADER);
 }
 
 const ACKNOWLEDGE: &[u8] = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;

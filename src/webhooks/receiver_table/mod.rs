@@ -4,6 +4,8 @@
 //! requests are served from this table also while everything else is down.
 //!
 //! - A request sees one whole table; a change applies to later requests.
+//! - Several connectors may receive under one invoicing segment: the secret that verifies a delivery says whose it is. A delivery that
+//!   none of them verifies may be that of a connector that is missing here ([`MissingReceiver`]).
 //! - Every receiver verifies: a secret that is too short, or a configuration with neither signature nor source addresses, is refused
 //!   here, whatever wrote the configuration.
 
@@ -22,7 +24,7 @@ use tokio::sync::watch;
 use base::{retry::Retry, secret::Secret};
 use model::{AccountingResource, CompanyId, Fingerprint, InvoicingHook, Target, TenantId, Traffic};
 
-use super::signature::{self, SHORTEST_SECRET, SigningKeys, fingerprints};
+use super::signature::{MasterSecret, SHORTEST_SECRET, SigningKeys, fingerprints, hook_fingerprints};
 use crate::config::{self, connector::webhook::SignatureTrust};
 
 /// Bounds of the interval between two heartbeats after deliveries.
@@ -57,7 +59,8 @@ pub struct Receiver {
 pub struct Advertised {
     /// Fingerprints of the secrets of accounting deliveries.
     pub accounting: BTreeSet<Fingerprint>,
-    /// Fingerprints of the secrets from which those of invoicing hooks are derived; that of the empty text if none are signed.
+    /// Fingerprints of the secrets that invoicing hooks are registered with, or that theirs are derived from; that of the empty text if none
+    /// are signed.
     pub invoicing: BTreeSet<Fingerprint>,
     /// Interval between two heartbeats after deliveries.
     pub every: Duration,
@@ -88,7 +91,7 @@ pub struct AccountingReceiver {
 /// How invoicing deliveries are verified.
 #[derive(Debug)]
 pub struct InvoicingReceiver {
-    /// The segment of the path that names the service: the last one of the shared address.
+    /// The segment of the path that names the service: the last one of the shared address. Several connectors may have the same.
     pub segment: String,
     /// The hooks whose deliveries are taken, each also at its own address.
     pub hooks: BTreeSet<InvoicingHook>,
@@ -109,6 +112,8 @@ pub enum Trust {
         header: HeaderName,
         /// The current and the previous secret of each hook.
         keys: BTreeMap<InvoicingHook, SigningKeys>,
+        /// The current and the previous secret of all hooks; none unless `invoicing.secret.scope` is `connector`.
+        whole: SigningKeys,
     },
     /// The source address alone; [`Receiver::sources`] is not empty.
     Addresses,
@@ -205,17 +210,22 @@ pub struct FaultyReceiver {
     pub segment: Option<String>,
 }
 
-/// The receiver of an address.
-#[derive(Debug, Clone)]
-pub enum ReceiverLookup {
-    /// It is received.
-    Received(Arc<Receiver>),
-    /// It belongs to a [`FaultyReceiver`].
+/// The receivers of an address.
+#[derive(Debug, Clone, Default)]
+pub struct ReceiverLookup {
+    /// Those that take its deliveries, by name. Only under an invoicing segment there may be several.
+    pub receivers: Vec<Arc<Receiver>>,
+    /// Why a delivery that none of them verifies may still be valid.
+    pub missing: Option<MissingReceiver>,
+}
+
+/// Why a connector that an address may belong to is not received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingReceiver {
+    /// It is a [`FaultyReceiver`].
     Faulty,
     /// The configurations are not loaded yet.
     NotLoaded,
-    /// No connector has it.
-    NotConfigured,
 }
 
 /// The current receivers. Cheap to clone; all clones share one table.
@@ -226,7 +236,7 @@ pub struct Receivers(Arc<watch::Sender<ReceiverTable>>);
 #[derive(Debug, Default)]
 pub struct ReceiverTable {
     by_connector: HashMap<Arc<str>, Arc<Receiver>>,
-    by_segment: HashMap<String, Arc<Receiver>>,
+    by_segment: HashMap<String, Vec<Arc<Receiver>>>,
     faulty: Vec<FaultyReceiver>,
     /// The configurations are not loaded: the table is that of an earlier run, or empty.
     not_loaded: bool,
@@ -239,14 +249,14 @@ impl Receivers {
         Self::default()
     }
 
-    /// Replaces the table. Deliveries to a faulty connector are answered 503. Of two connectors with one invoicing segment the first gets
-    /// its deliveries.
-    pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<FaultyReceiver>) {
+    /// Replaces the table. Deliveries to a faulty connector are answered 503.
+    pub fn set(&self, mut table: Vec<Arc<Receiver>>, faulty: Vec<FaultyReceiver>) {
         let mut new = ReceiverTable { faulty, ..ReceiverTable::default() };
+        table.sort_by(|one, other| one.connector.cmp(&other.connector));
         for receiver in table {
             if let Some(invoicing) = &receiver.invoicing {
-                let segment = invoicing.segment.clone();
-                new.by_segment.entry(segment).or_insert_with(|| Arc::clone(&receiver));
+                let sharing = new.by_segment.entry(invoicing.segment.clone()).or_default();
+                sharing.push(Arc::clone(&receiver));
             }
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
@@ -269,26 +279,21 @@ impl Receivers {
     #[must_use]
     pub fn accounting(&self, connector: &str) -> ReceiverLookup {
         let table = self.0.borrow();
-        let receiver = table.by_connector.get(connector).filter(|receiver| receiver.accounting.is_some());
-        table.found(receiver, |faulty| faulty.connector == connector)
+        let receivers: Vec<_> = table.by_connector.get(connector).cloned().into_iter().collect();
+        // The name says whose a delivery is, so nothing is missing beside it.
+        let missing = receivers.is_empty().then(|| table.missing(|faulty| faulty.connector == connector));
+        ReceiverLookup { receivers, missing: missing.flatten() }
     }
 
-    /// The receiver of the own address of a hook below this segment.
+    /// The receivers of the shared address with this segment, or of the own address of a hook below it.
     #[must_use]
-    pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> ReceiverLookup {
-        match self.invoicing(segment) {
-            ReceiverLookup::Received(receiver) if !receiver.takes(hook) => {
-                self.0.borrow().found(None, |_| false)
-            }
-            found => found,
-        }
-    }
-
-    /// The receiver of the shared address with this segment.
-    #[must_use]
-    pub fn invoicing(&self, segment: &str) -> ReceiverLookup {
+    pub fn invoicing(&self, segment: &str, hook: Option<InvoicingHook>) -> ReceiverLookup {
         let table = self.0.borrow();
-        table.found(table.by_segment.get(segment), |faulty| faulty.segment.as_deref() == Some(segment))
+        let sharing = table.by_segment.get(segment).map_or(&[][..], Vec::as_slice);
+        let takes = |receiver: &&Arc<Receiver>| hook.is_none_or(|hook| receiver.takes(hook));
+        let receivers = sharing.iter().filter(takes).cloned().collect();
+        let missing = table.missing(|faulty| faulty.segment.as_deref() == Some(segment));
+        ReceiverLookup { receivers, missing }
     }
 
     /// All of them, by name.
@@ -301,17 +306,12 @@ impl Receivers {
 }
 
 impl ReceiverTable {
-    fn found(
-        &self,
-        receiver: Option<&Arc<Receiver>>,
-        is_it: impl Fn(&FaultyReceiver) -> bool,
-    ) -> ReceiverLookup {
-        match receiver {
-            Some(receiver) => ReceiverLookup::Received(Arc::clone(receiver)),
-            None if self.faulty.iter().any(is_it) => ReceiverLookup::Faulty,
-            None if self.not_loaded => ReceiverLookup::NotLoaded,
-            None => ReceiverLookup::NotConfigured,
+    /// Why a connector may be missing.
+    fn missing(&self, is_it: impl Fn(&FaultyReceiver) -> bool) -> Option<MissingReceiver> {
+        if self.faulty.iter().any(is_it) {
+            return Some(MissingReceiver::Faulty);
         }
+        self.not_loaded.then_some(MissingReceiver::NotLoaded)
     }
 }
 
@@ -395,12 +395,7 @@ fn record(traffic: &mut Traffic, at: i64) {
 fn advertised(source: &config::WebhookSource) -> Advertised {
     let accounting = source.accounting.as_ref();
     let accounting = accounting.map(|one| fingerprints(&one.secret, one.previous_secret.as_ref()));
-    let invoicing = source.invoicing.as_ref().map(|invoicing| match &invoicing.signature {
-        SignatureTrust::Required { secret, previous_secret, .. } => {
-            fingerprints(secret, previous_secret.as_ref())
-        }
-        SignatureTrust::Off => [Fingerprint::of("")].into(),
-    });
+    let invoicing = source.invoicing.as_ref().map(|invoicing| hook_fingerprints(&invoicing.signature).1);
     Advertised {
         accounting: accounting.unwrap_or_default(),
         invoicing: invoicing.unwrap_or_default(),
@@ -413,22 +408,19 @@ fn trust(
     invoicing: &config::connector::webhook::InvoicingWebhooks,
     sources: &[IpNet],
 ) -> Result<Trust, Error> {
-    let SignatureTrust::Required { header, secret, previous_secret } = &invoicing.signature else {
+    let SignatureTrust::Required { header, secret, previous_secret, .. } = &invoicing.signature else {
         return if sources.is_empty() { Err(Error::Anybody) } else { Ok(Trust::Addresses) };
     };
     long("invoicing.secret", secret)?;
     if let Some(previous) = previous_secret {
         long("invoicing.secret.previous", previous)?;
     }
-    let keys = |hook: &InvoicingHook| {
-        let masters = [Some(secret), previous_secret.as_ref()].into_iter().flatten();
-        let secrets = masters.map(|master| signature::hook_secret(master, hook.entity, hook.action));
-        let secrets: Vec<Secret> = secrets.collect();
-        (*hook, SigningKeys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())))
-    };
+    let masters = MasterSecret::all(&invoicing.signature);
+    let keys = |hook: &InvoicingHook| (*hook, SigningKeys::of_hooks(&masters, Some(*hook)));
     Ok(Trust::Signed {
         header: HeaderName::from_bytes(header.as_bytes()).map_err(Error::Header)?,
         keys: invoicing.hooks.iter().map(keys).collect(),
+        whole: SigningKeys::of_hooks(&masters, None),
     })
 }
 

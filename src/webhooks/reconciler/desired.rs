@@ -180,6 +180,27 @@ mod tests {
     }
 
     #[test]
+    fn another_invoicing_token_or_scope_of_its_secret_differs() {
+        let advertised = Url::parse("https://hooks.example.com").unwrap();
+        let read = |token: &str, scope: &str| {
+            let mut config = webhook_config();
+            let more = [
+                ("invoicing.hooks", "Customer:Created"),
+                ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+                ("invoicing.secret.scope", scope),
+                ("invoicing.login.token", token),
+            ];
+            config.extend(more.map(|(key, value)| (key.to_owned(), value.to_owned())));
+            ResolvedConnector::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+        };
+
+        let one = read("first", "hook");
+
+        assert!(one.is_same(&read("first", "hook")));
+        assert!(!one.is_same(&read("second", "hook")) && !one.is_same(&read("first", "connector")));
+    }
+
+    #[test]
     fn another_secret_differs_and_an_intent_outlives_requests() {
         let advertised = Url::parse("https://hooks.example.com").unwrap();
         let read = |secret: &str| {

@@ -9,9 +9,9 @@ use model::{Fingerprint, Nonce, Subscription, SubscriptionRegistration, Target};
 
 use super::{DesiredSubscription, OtherAddress};
 use crate::{
-    config::{self, connector::webhook::SignatureTrust},
+    config,
     state::subscriptions::SubscriptionState,
-    webhooks::signature::{fingerprints, hook_secret},
+    webhooks::signature::{MasterSecret, fingerprints, hook_fingerprints},
 };
 
 /// The path of `webhook.advertised.url`, which invoicing hooks cannot be registered below.
@@ -28,8 +28,8 @@ impl AdvertisedPath {
                               /api/webhooks/incoming/ and /webhooks/accounting/ to the workers; or leave invoicing.hooks empty";
 }
 
-/// Every target of a configuration, received at `webhook.advertised.url`. The fingerprint of a hook is that of the secret which its
-/// own is derived from.
+/// Every target of a configuration, received at `webhook.advertised.url`. The fingerprint of a hook is that of its
+/// [`MasterSecret`].
 ///
 /// # Errors
 /// The configuration names invoicing hooks, and the address has a path.
@@ -58,12 +58,7 @@ pub fn wanted(
         }
     }
     if let Some(invoicing) = &source.invoicing {
-        let (now, known) = match &invoicing.signature {
-            SignatureTrust::Required { secret, previous_secret, .. } => {
-                (fingerprint(secret), fingerprints(secret, previous_secret.as_ref()))
-            }
-            SignatureTrust::Off => (Fingerprint::of(""), [Fingerprint::of("")].into()),
-        };
+        let (now, known) = hook_fingerprints(&invoicing.signature);
         let shared = address(base, &["api", "webhooks", "incoming", &invoicing.segment]);
         for hook in &invoicing.hooks {
             let own = address(&shared, &[&hook.slug()]);
@@ -89,21 +84,16 @@ pub fn wanted(
 /// none.
 #[must_use]
 pub fn secret_of(source: &config::WebhookSource, target: Target, wanted: &Fingerprint) -> Option<Secret> {
-    let find = |now: &Secret, previous: Option<&Secret>| {
-        [Some(now), previous].into_iter().flatten().find(|one| fingerprint(one) == *wanted).cloned()
-    };
     match target {
         Target::Accounting(_) => {
             let accounting = source.accounting.as_ref()?;
-            find(&accounting.secret, accounting.previous_secret.as_ref())
+            let both = [Some(&accounting.secret), accounting.previous_secret.as_ref()];
+            both.into_iter().flatten().find(|one| fingerprint(one) == *wanted).cloned()
         }
-        Target::Invoicing(hook) => match &source.invoicing.as_ref()?.signature {
-            SignatureTrust::Required { secret, previous_secret, .. } => {
-                let master = find(secret, previous_secret.as_ref())?;
-                Some(hook_secret(&master, hook.entity, hook.action))
-            }
-            SignatureTrust::Off => None,
-        },
+        Target::Invoicing(hook) => {
+            let masters = MasterSecret::all(&source.invoicing.as_ref()?.signature);
+            masters.iter().find(|one| one.fingerprint() == *wanted).map(|one| one.of(hook))
+        }
     }
 }
 

@@ -99,12 +99,19 @@ async fn a_derived_secret_is_shown_only_from_a_file() {
     let shown: Value =
         serde_json::from_slice(&receiving(&file, &["--show-secrets", "--json"]).await.stdout).unwrap();
     let by_name = receiving("hooks", &["--show-secrets"]).await;
+    let whole = connector("subscriptions-whole", r#","invoicing.secret.scope":"connector""#);
+    let whole: Value =
+        serde_json::from_slice(&receiving(&whole, &["--show-secrets", "--json"]).await.stdout).unwrap();
 
     let secrets: Vec<&Value> =
         shown["subscriptions"].as_array().unwrap().iter().map(|one| &one["secret"]["value"]).collect();
     // printf 'Customer:Created' | openssl dgst -sha256 -hmac 'a-secret-of-more-than-32-characters!'
     let derived = "0fdec9d1d3c99671dbd43d8ef6f2e589c2e032eaf4f8d60dd034a5e3ec818d07";
     assert_eq!(secrets, [&Value::Null, &Value::Null, &json!(derived)]);
+    // The secret of all hooks is in the configuration.
+    let of_all = &whole["subscriptions"][2]["secret"];
+    assert_eq!((&of_all["key"], &of_all["derived"]), (&json!("invoicing.secret"), &json!(false)));
+    assert_eq!(of_all["value"], Value::Null);
     assert_eq!(by_name.status.code(), Some(2));
     assert!(stderr(&by_name).contains("secrets are shown only from a file"), "{}", stderr(&by_name));
 }

@@ -102,6 +102,11 @@ async fn a_connector_provides_secrets_of_rotation_and_hooks() {
     assert_eq!(before, format!("svc-webhook-signature: {}\n", signature(PREVIOUS, BODY)));
     assert_eq!(hook, format!("x-invoicing: {}\n", signature(&derived(SECRET), BODY)));
     assert_eq!(hook_before, format!("x-other: {}\n", signature(&derived(PREVIOUS), BODY)));
+    let scoped = fs::read_to_string(&file).unwrap();
+    let scope = r#""invoicing.secret.scope":"connector","subscriptions.manage""#;
+    fs::write(&file, scoped.replace(r#""subscriptions.manage""#, scope)).unwrap();
+    let whole = sign(&["--invoicing", "Customer:Created"]).await;
+    assert_eq!(whole, format!("x-invoicing: {}\n", signature(SECRET, BODY)));
 }
 
 async fn a_connector_is_found_by_name_in_connectors_dir() {

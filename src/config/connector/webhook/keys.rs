@@ -28,8 +28,14 @@ keys! {
         /// Hooks to register, such as Customer:Created,SaleInvoice:Updated, or all. Empty: no invoicing webhooks.
         INVOICING_HOOKS = List("invoicing.hooks").or("").high().rule(provider_names::HOOKS)
             .dependents(&["invoicing.secret"]);
-        /// Secret from which the secret of each hook is derived; 32 to 128 bytes.
+        /// Secret from which the secret of each hook is derived; 32 to 128 bytes. Connectors that share a segment need
+        /// different ones.
         INVOICING_SECRET = Password("invoicing.secret").high().rule(Rule::Size(32, 128));
+        /// Secret that hooks are registered with: hook derives one for each hook from invoicing.secret, so that the secret
+        /// that verifies a delivery identifies its action; connector registers invoicing.secret as it is for all hooks, so
+        /// that the action of an event is known only at a hook's own address. The provider may refuse more than 64 bytes.
+        /// With connector, derived secrets are accepted too, so that hooks can move to it without a gap; not the reverse.
+        SECRET_SCOPE = String("invoicing.secret.scope").or("hook").low().rule(Rule::OneOf(&["hook", "connector"]));
         /// Previous secret, still accepted while hooks move to the new one.
         INVOICING_PREVIOUS = Password("invoicing.secret.previous").low().rule(Rule::Size(32, 128));
         /// Whether invoicing deliveries must be signed. With off, anyone who reaches the listener can invent events, so
@@ -38,7 +44,8 @@ keys! {
             .dependents(&["source.addresses"]);
         /// Header that carries the signature of invoicing deliveries.
         SIGNATURE_HEADER = String("invoicing.signature.header").or("ms-signature").low().rule(rules::HEADER);
-        /// Last segment of the receiving path, /api/webhooks/incoming/<segment>; no two connectors may have the same.
+        /// Last segment of the receiving path, /api/webhooks/incoming/<segment>. At most 8 connectors may have the same:
+        /// each requires signatures and has an invoicing.secret of its own, by which a delivery finds its connector.
         SEGMENT = String("invoicing.segment").or("Invoicing").low().rule(rules::SEGMENT);
         /// Address that the provider delivers to: own gives each hook its own, /api/webhooks/incoming/<segment>/<hook> with
         /// a hook such as customer-created, so that a delivery is verified with the secrets of that hook alone; shared

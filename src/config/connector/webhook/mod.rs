@@ -123,13 +123,24 @@ pub enum SignatureTrust {
     Required {
         /// `invoicing.signature.header`.
         header: String,
-        /// `invoicing.secret`, from which each hook's is derived.
+        /// `invoicing.secret`.
         secret: Secret,
         /// `invoicing.secret.previous`.
         previous_secret: Option<Secret>,
+        /// `invoicing.secret.scope`.
+        scope: SecretScope,
     },
     /// Only by [`WebhookSource::source_addresses`], which is then not empty.
     Off,
+}
+
+/// `invoicing.secret.scope`: what a secret is registered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretScope {
+    /// A secret is derived for each hook.
+    Hook,
+    /// The secret itself is that of all hooks.
+    Connector,
 }
 
 /// `invoicing.login.*`.
@@ -271,6 +282,10 @@ fn egress_proxy(reader: &mut SettingsReader<'_>) -> Option<Secret> {
 fn signature(reader: &mut SettingsReader<'_>, used: bool) -> Option<SignatureTrust> {
     let header = reader.text_or_default(&keys::SIGNATURE_HEADER);
     let (secret, previous_secret) = secrets(reader, &keys::INVOICING_SECRET, &keys::INVOICING_PREVIOUS);
+    let scope = match reader.text_or_default(&keys::SECRET_SCOPE).as_str() {
+        "connector" => SecretScope::Connector,
+        _ => SecretScope::Hook,
+    };
     if reader.text_or_default(&keys::SIGNATURE_POLICY) == "off" {
         let anyone = reader.list(&keys::SOURCE_ADDRESSES).is_empty();
         if anyone && reader.are_valid(&[&keys::SOURCE_ADDRESSES]) {
@@ -288,7 +303,7 @@ fn signature(reader: &mut SettingsReader<'_>, used: bool) -> Option<SignatureTru
             "when invoicing.hooks is not empty and signatures are required",
         );
     }
-    Some(SignatureTrust::Required { header, secret: secret?, previous_secret })
+    Some(SignatureTrust::Required { header, secret: secret?, previous_secret, scope })
 }
 
 /// A secret and its predecessor, which must differ: a rotation to the same value is a mistake.

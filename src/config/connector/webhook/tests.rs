@@ -117,6 +117,18 @@ fn supplied_token_replaces_mail_and_password() {
 }
 
 #[test]
+fn secret_scope_is_hook_unless_set() {
+    for (setting, expected) in [(None, SecretScope::Hook), (Some("connector"), SecretScope::Connector)] {
+        let changes: Vec<_> = setting.map(|value| ("invoicing.secret.scope", value)).into_iter().collect();
+
+        let (source, _) = parse(&changes).unwrap();
+
+        let SignatureTrust::Required { scope, .. } = source.invoicing.unwrap().signature else { panic!() };
+        assert_eq!(scope, expected);
+    }
+}
+
+#[test]
 fn each_rule_is_enforced_with_a_remedy() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
@@ -138,6 +150,7 @@ fn each_rule_is_enforced_with_a_remedy() {
             "invoicing.login.token: contradicts invoicing.oauth.scopes",
         ),
         (&[("invoicing.login.mail", "")], "unless invoicing.login.token or invoicing.oauth.scopes is set"),
+        (&[("invoicing.secret.scope", "both")], "invoicing.secret.scope: must be one of hook, connector"),
         (&[("invoicing.hook.address", "both")], "invoicing.hook.address: must be one of own, shared"),
         (&[("invoicing.hooks", "Costumer:Created")], "it names no invoicing entity; did you mean Customer?"),
         (&[("invoicing.hooks", "Customer:Removed")], "it names no invoicing action; known are Created"),

@@ -4,7 +4,9 @@
 //!   state; one that had none is not received, and its senders get 503. Either way the fault is reported.
 //! - References are resolved again by [`ReceiverConfigs::recheck_references`]. A change applies once two reads agree, because a file may
 //!   be half written. Only a digest of the resolved values is kept.
-//! - Of two connectors that take invoicing deliveries under one segment, the one whose name comes first has it.
+//! - Several connectors may take invoicing deliveries under one segment, distinguished by their secrets. Two that have a secret in common,
+//!   or one of which requires no signatures, are both not received there: a delivery could be published for the wrong one. Above
+//!   the limit of a segment those with the first names are received.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -117,10 +119,6 @@ impl ReceivedConnector {
         let connector = Connector::WebhookSource(Box::new((*self.source).clone()));
         Layout { create, ..Layout::of(&connector) }
     }
-
-    fn segment(&self) -> Option<&str> {
-        self.source.invoicing.as_ref().map(|invoicing| invoicing.segment.as_str())
-    }
 }
 
 impl ReceiverConfigs {
@@ -128,7 +126,6 @@ impl ReceiverConfigs {
     /// be files.
     pub(super) fn apply(&mut self, listed: &BTreeMap<String, ListedConnector>, providers: &Providers) {
         let mut former = std::mem::take(&mut self.entries);
-        let mut segments: BTreeMap<String, String> = BTreeMap::new();
         for (name, listed) in listed {
             let before = former.remove(name);
             let entry = match before {
@@ -137,8 +134,26 @@ impl ReceiverConfigs {
                     ReceiverEntry::of(name, listed, before.and_then(|before| before.received), providers)
                 }
             };
-            let entry = entry.without_taken(name, &mut segments);
             self.entries.insert(name.clone(), entry);
+        }
+        self.refuse_conflicts();
+    }
+
+    /// Leaves connectors without a receiver that cannot share their segment.
+    fn refuse_conflicts(&mut self) {
+        let claims: Vec<(String, ExclusiveSetting)> = self
+            .received()
+            .filter_map(|(name, one)| Some((name.to_owned(), ExclusiveSetting::of_webhooks(&one.source)?)))
+            .collect();
+        for (at, (name, own)) in claims.iter().enumerate() {
+            let is_beside = |(_, theirs): &&(String, ExclusiveSetting)| own.is_shared_with(theirs);
+            let mut others = claims.iter().filter(|(other, _)| other != name).filter(is_beside);
+            let conflict = others.find_map(|(other, theirs)| own.conflict_with(other, theirs));
+            let conflict = conflict.or_else(|| own.excess(claims[..at].iter().filter(is_beside).count()));
+            if let (Some(problem), Some(entry)) = (conflict, self.entries.get_mut(name)) {
+                entry.fault = Some(format!("{} {}; {}", problem.key, problem.rule, problem.remedy));
+                entry.received = None;
+            }
         }
     }
 
@@ -214,25 +229,6 @@ impl ReceiverEntry {
     /// Whether it need not be rebuilt.
     const fn is_sound(&self) -> bool {
         self.fault.is_none() && !self.stale
-    }
-
-    /// Takes the segment, or is left without a receiver where another has it.
-    fn without_taken(mut self, name: &str, segments: &mut BTreeMap<String, String>) -> Self {
-        let Some(segment) = self.received.as_ref().and_then(ReceivedConnector::segment) else { return self };
-        match segments.get(segment) {
-            None => drop(segments.insert(segment.to_owned(), name.to_owned())),
-            Some(other) => {
-                let exclusive = ExclusiveSetting {
-                    class: Class::WebhookSource,
-                    key: SEGMENT.name,
-                    value: segment.to_owned(),
-                };
-                let (rule, remedy) = exclusive.conflict_with(other);
-                self.fault = Some(format!("{} {rule}; {remedy}", exclusive.key));
-                self.received = None;
-            }
-        }
-        self
     }
 }
 

@@ -60,25 +60,69 @@ fn one_that_never_worked_is_not_received() {
     assert!(states(&table).is_empty() && table.faults().is_empty(), "both are gone");
 }
 
-#[test]
-fn a_segment_belongs_to_the_first_name_until_it_is_gone() {
-    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
+/// A connector of the default segment whose invoicing secret begins like this.
+fn sharing(secret: &str, changes: &[(&str, &str)]) -> ListedConnector {
+    let secret = format!("{secret:0<32}");
     let hooks = [
         ("invoicing.hooks", "Customer:Created"),
-        ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+        ("invoicing.secret", &*secret),
         ("subscriptions.manage", "false"),
     ];
-    let (a, b) = (one(TargetState::Running, &hooks), one(TargetState::Running, &hooks));
+    one(TargetState::Running, &[&hooks[..], changes].concat())
+}
 
-    table.apply(&all(&[("b", b.clone())]), &nothing);
-    assert_eq!(states(&table), ["b Running acme"]);
-    table.apply(&all(&[("a", a), ("b", b.clone())]), &nothing);
-    assert_eq!(states(&table), ["a Running acme"]);
-    assert!(table.faults()["b"].contains("the segment that a receives under"), "{:?}", table.faults());
-    let segment = Some("Invoicing".to_owned());
-    assert_eq!(table.faulty(), [FaultyReceiver { connector: "b".to_owned(), segment }]);
-    table.apply(&all(&[("b", b)]), &nothing);
-    assert_eq!(states(&table), ["b Running acme"]);
+#[test]
+fn connectors_with_secrets_of_their_own_share_a_segment() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
+
+    table.apply(&all(&[("a", sharing("1", &[])), ("b", sharing("2", &[]))]), &nothing);
+
+    assert_eq!(states(&table), ["a Running acme", "b Running acme"]);
+    assert!(table.faulty().is_empty() && table.faults().is_empty());
+}
+
+#[test]
+fn neither_of_two_with_one_secret_is_received() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
+    let (a, b, c) = (sharing("1", &[]), sharing("1", &[]), sharing("3", &[]));
+    table.apply(&all(&[("b", b.clone()), ("c", c.clone())]), &nothing);
+    assert_eq!(states(&table), ["b Running acme", "c Running acme"]);
+
+    table.apply(&all(&[("a", a), ("b", b.clone()), ("c", c.clone())]), &nothing);
+
+    assert_eq!(states(&table), ["c Running acme"]);
+    for (name, other) in [("a", "b"), ("b", "a")] {
+        let expected = format!("invoicing.secret is also a secret of {other}");
+        assert!(table.faults()[name].starts_with(&expected), "{:?}", table.faults());
+        let segment = Some("Invoicing".to_owned());
+        assert!(table.faulty().contains(&FaultyReceiver { connector: name.to_owned(), segment }));
+    }
+    table.apply(&all(&[("b", b), ("c", c)]), &nothing);
+    assert_eq!(states(&table), ["b Running acme", "c Running acme"]);
+    assert!(table.faults().is_empty());
+}
+
+#[test]
+fn unsigned_connector_shares_no_segment() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
+    let off = [("invoicing.signature.policy", "off"), ("source.addresses", "192.0.2.0/24")];
+
+    table.apply(&all(&[("a", sharing("1", &[])), ("b", sharing("2", &off))]), &nothing);
+
+    assert!(states(&table).is_empty() && table.faulty().len() == 2);
+    assert!(table.faults()["a"].contains("is the segment that b receives under"), "{:?}", table.faults());
+}
+
+#[test]
+fn connectors_above_the_limit_of_a_segment_are_not_received() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
+    let name = |at: usize| format!("c{at}");
+    let listed = (0..10).map(|at| (name(at), sharing(&at.to_string(), &[]))).collect();
+
+    table.apply(&listed, &nothing);
+
+    assert_eq!(table.received().count(), 8);
+    assert_eq!(table.faults().into_keys().collect::<Vec<_>>(), [name(8), name(9)]);
 }
 
 /// A connector whose secret is in a file, and where that is.

@@ -9,6 +9,7 @@ mod load;
 mod rig;
 mod secure;
 mod shape;
+mod sharing;
 mod time;
 mod trust;
 
@@ -20,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
         invoicing::tests(),
         content::tests(),
         shape::tests(),
+        sharing::tests(),
         time::tests(),
         load::tests(),
         secure::tests(),

@@ -112,6 +112,7 @@ pub(super) struct Rig {
     pub(super) oversized: mpsc::Receiver<Oversized>,
     receivers: Receivers,
     source: WebhookSource,
+    config: BTreeMap<String, String>,
     pub(super) _server: Server,
 }
 
@@ -169,6 +170,7 @@ impl Rig {
             oversized,
             receivers,
             source,
+            config: setup.config,
             _server: server,
         };
         rig.set_state(ReceiverState::Running);
@@ -183,8 +185,33 @@ impl Rig {
 
     /// Makes the connector faulty.
     pub(super) fn fail(&self) {
-        let segment = Some("Invoicing".to_owned());
-        self.receivers.set(Vec::new(), vec![FaultyReceiver { connector: "hooks".to_owned(), segment }]);
+        self.receive(Vec::new(), &["hooks"]);
+    }
+
+    /// The receiver of a connector that is configured like `hooks`, with these changes.
+    pub(super) fn receiver(
+        &self,
+        name: &str,
+        changes: &[(&str, &str)],
+        state: ReceiverState,
+    ) -> Arc<Receiver> {
+        let mut config = self.config.clone();
+        config.extend(changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let (source, _) = WebhookSource::parse(name, &config, &Providers::new([])).unwrap();
+        Arc::new(Receiver::of(&source, "acme.dead-letters".to_owned(), state).unwrap())
+    }
+
+    /// Receives these connectors alone; `faulty` ones have the segment too.
+    pub(super) fn receive(&self, receivers: Vec<Arc<Receiver>>, faulty: &[&str]) {
+        let segment = || Some("Invoicing".to_owned());
+        let faulty =
+            faulty.iter().map(|name| FaultyReceiver { connector: (*name).to_owned(), segment: segment() });
+        self.receivers.set(receivers, faulty.collect());
+    }
+
+    /// Sets whether configurations are still missing.
+    pub(super) fn set_not_loaded(&self, not_loaded: bool) {
+        self.receivers.set_not_loaded(not_loaded);
     }
 
     /// Sends one request and reads its answer.
