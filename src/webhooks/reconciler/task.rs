@@ -1,6 +1,10 @@
 //! The loop of the task: reads what is wanted, plans, writes, calls, settles.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -19,10 +23,10 @@ use super::{
     provider_calls::{CallStop, MAX_PAUSE, ProviderCalls},
 };
 use crate::{
-    config::{Providers, Worker},
+    config::{Providers, Worker, connector::ExclusiveSetting},
     plugin::{Failure, Task},
     state::{
-        configs::Properties,
+        configs::{Properties, StoredConnector},
         state_topic::{self, StateTopic, StateWriter},
         subscriptions::{SubscriptionChange, SubscriptionState},
     },
@@ -57,6 +61,8 @@ pub(crate) struct Reconciler<'a> {
     reload: Reload,
     calls: ProviderCalls,
     memory: PlannerMemory,
+    /// Invoicing segments of other connectors.
+    other_segments: BTreeSet<String>,
     /// When it took over, in microseconds since 1970.
     began: i64,
     /// Number of the last command that the memory was reset for.
@@ -109,6 +115,7 @@ impl<'a> Reconciler<'a> {
             ledger: OwnedLedger { changes: handle.changes(), handle, writer },
             calls,
             memory: PlannerMemory::default(),
+            other_segments: BTreeSet::new(),
             reload: Reload { at: Instant::now() + tools.worker.secrets_reload_interval, unsettled: None },
             began: Moment::now().micros(),
             command: 0,
@@ -131,6 +138,7 @@ impl<'a> Reconciler<'a> {
         self.ledger.changes.borrow_and_update();
         let ledger = self.ledger.handle.subscriptions(&self.task.connector);
         self.remember(&ledger);
+        self.other_segments = self.read_other_segments();
         let planned = Instant::now();
         let now = Moment::now().micros();
         let mut plan = plan(&self.input(&ledger, &self.wanted(&ledger), now));
@@ -198,8 +206,21 @@ impl<'a> Reconciler<'a> {
             ledger,
             memory: &self.memory,
             rules: &self.desired.rules,
+            other_segments: &self.other_segments,
             draw: &draw,
         }
+    }
+
+    fn read_other_segments(&self) -> BTreeSet<String> {
+        let Task { connector, tools, .. } = self.task;
+        let segment = |connector: &StoredConnector| {
+            let exclusive = ExclusiveSetting::of(&connector.config, &tools.worker.providers)?;
+            exclusive.segment_name().map(str::to_owned)
+        };
+        tools.configs.read(|configs| {
+            let others = configs.connectors().iter().filter(|(name, _)| ***name != **connector);
+            others.filter_map(|(_, other)| segment(other)).collect()
+        })
     }
 
     /// Commits changes; success proves that this instance still owns the ledger.

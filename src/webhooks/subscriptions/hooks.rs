@@ -26,7 +26,9 @@
 //!
 //! # List
 //!
-//! The list decides about every hook at once.
+//! The list decides about every hook at once. A hook is ours by its id, by its nonce, or by what the intent asked for if the list shows
+//! no names. Connectors that share a segment have the same addresses, so the last does not count among them: an intent whose answer was
+//! lost waits for a person then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,6 +172,17 @@ const BECAME_ACTIVE: &str = "listed, and not paused";
 /// The problem of a hook that is listed and not effective.
 const NO_ECHO_YET: &str = "the provider lists the hook and has not asked for the echo of its address: it sends no notifications yet";
 
+/// The problem of an intent that cannot be found in the list.
+const NOT_TOLD_APART: &str = "the answer to the call that creates the hook was lost, the provider lists hooks without names, and another \
+                              connector has the same invoicing.segment: which hooks are whose is not known; give this connector \
+                              another segment";
+
+/// Whether hooks of other connectors may have this address.
+fn is_shared(others: &BTreeSet<String>, url: &str) -> bool {
+    let below = url.split_once("/api/webhooks/incoming/").map(|(_, below)| below);
+    below.and_then(|below| below.split('/').next()).is_some_and(|segment| others.contains(segment))
+}
+
 /// What the description of a hook begins with: whose it is.
 #[must_use]
 pub fn owner(connector: &str) -> String {
@@ -178,7 +191,7 @@ pub fn owner(connector: &str) -> String {
 
 /// The hooks of the invoicing API, against all that the ledger has.
 pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], planned: i64) {
-    let SubscriptionInput { ledger, now, rules, connector, .. } = *changes.input;
+    let SubscriptionInput { ledger, now, rules, connector, other_segments, .. } = *changes.input;
     let nonce_of = |hook: &ListedHook| {
         let names = [hook.name.as_deref(), hook.description.as_deref()];
         names.into_iter().flatten().find_map(Nonce::split).map(|(name, nonce)| (name.to_owned(), nonce))
@@ -198,7 +211,11 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
                 && hook.id.as_deref().is_some_and(|id| ledger.by_id(id).is_none())
         };
         let found = hooks.iter().find(by_id).or_else(|| hooks.iter().find(by_nonce));
-        let found = found.or_else(|| hooks.iter().find(by_words));
+        let alike = found.is_none().then(|| hooks.iter().find(by_words)).flatten();
+        let wanted = changes.input.wanted.get(&known.target);
+        let is_wanted_at = |url: &str| wanted.is_some_and(|wanted| wanted.is_at(url));
+        let is_told_apart = !is_shared(other_segments, &known.registration.url);
+        let found = found.or(alike.filter(|_| is_told_apart));
         if let Some(id) = found.and_then(|hook| hook.id.as_deref()) {
             taken.insert(id);
         }
@@ -214,6 +231,12 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
                     one.enter(SubscriptionPhase::Ended, now, NOT_ECHOED);
                     one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
                     changes.put(one);
+                }
+                SubscriptionPhase::Intended if alike.is_some() && is_wanted_at(&known.registration.url) => {
+                    if known.problem.is_none() {
+                        one.problem = Some(NOT_TOLD_APART.to_owned());
+                        changes.put(one);
+                    }
                 }
                 SubscriptionPhase::Intended if known.since.saturating_add(rules.limits.intent) <= now => {
                     one.enter(SubscriptionPhase::Ended, now, NOT_LISTED);
@@ -271,7 +294,9 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
         let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
         let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
         // Hooks of all connectors come to one address: the description says whose it is.
-        let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
+        let is_named = hook.description.as_deref().and_then(|text| text.strip_prefix(&owner(connector)));
+        // The rest is the name, or the owner is a connector whose name begins with that of this one.
+        let is_named = is_named.is_some_and(|rest| hook.name.as_deref().is_none_or(|name| name == rest));
         let is_ours =
             is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.input, target, url));
         if is_ours && !ledger.subscriptions.contains_key(&nonce) {

@@ -279,6 +279,8 @@ pub struct SubscriptionInput<'a> {
     pub memory: &'a PlannerMemory,
     /// Intervals and limits.
     pub rules: &'a SubscriptionRules,
+    /// Invoicing segments of other connectors: hooks at an address below one of these may be theirs.
+    pub other_segments: &'a BTreeSet<String>,
     /// Draws a nonce.
     pub draw: &'a (dyn Fn() -> Nonce + Sync),
 }

@@ -111,6 +111,7 @@ struct DryRunState<'a> {
     rules: SubscriptionRules,
     ledger: SubscriptionState,
     memory: PlannerMemory,
+    other_segments: BTreeSet<String>,
     now: i64,
 }
 
@@ -132,7 +133,9 @@ impl<'a> DryRunState<'a> {
             intervals: PollIntervals { poll: NEVER, names: NEVER },
             ..desired.rules.clone()
         };
-        Self { connector, worker_id, wanted, rules, ledger, memory, now }
+        // A dry run writes no ledger, so it does not need the segments of other connectors.
+        let other_segments = BTreeSet::new();
+        Self { connector, worker_id, wanted, rules, ledger, memory, other_segments, now }
     }
 
     async fn run(mut self, mut answers: DryRunProvider<'_>) -> Result<DryRun, Failure> {
@@ -190,6 +193,7 @@ impl<'a> DryRunState<'a> {
             ledger: &self.ledger,
             memory: &self.memory,
             rules: &self.rules,
+            other_segments: &self.other_segments,
             draw: &draw,
         }
     }

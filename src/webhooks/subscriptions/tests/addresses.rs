@@ -1,6 +1,6 @@
 //! Hooks at their own address, at the shared one, and on their way from one to the other.
 
-use super::{super::OtherAddress, *};
+use super::{super::OtherAddress, provider::Fault, *};
 
 const SHARED: &str = "https://hooks.example.com/api/webhooks/incoming/Invoicing";
 const HOOKS: [Target; 3] = [
@@ -202,4 +202,48 @@ fn hooks_stay_shared_while_an_older_worker_receives() {
 
     assert_eq!(urls(&scene), HOOKS.map(own).to_vec());
     assert!(scene.gaps().is_empty());
+}
+
+#[test]
+fn nameless_hook_of_a_shared_segment_is_not_adopted() {
+    for is_shared in [false, true] {
+        let mut scene = Scene::new(&[CREATED]);
+        scene.wanted.get_mut(&CREATED).unwrap().url = own(CREATED);
+        scene.other_segments.extend(is_shared.then(|| "Invoicing".to_owned()));
+        scene.provider.nameless = true;
+        scene.provider.faults.push(Fault::RequestLost);
+        let theirs = scene.provider.add_foreign(CREATED, "", &own(CREATED), "secret-9");
+
+        scene.pass(400);
+
+        assert_eq!(scene.ledger.by_id(&theirs).is_none(), is_shared);
+        if is_shared {
+            assert_eq!((subscribed(&scene), scene.provider.webhooks[0].touched), (1, 0));
+            let problem = scene.ledger.subscriptions.values().find_map(|one| one.problem.as_deref());
+            assert!(
+                problem.is_some_and(|problem| problem.contains("another segment")),
+                "{:?}",
+                scene.brief()
+            );
+            // The remedy.
+            let other = own(CREATED).replace("Invoicing", "Other");
+            scene.wanted.get_mut(&CREATED).unwrap().url.clone_from(&other);
+            scene.converge();
+            assert_eq!((&scene.only(CREATED).url, scene.provider.webhooks[0].touched), (&other, 0));
+        }
+    }
+}
+
+#[test]
+fn hook_of_a_connector_with_a_longer_name_is_left_alone() {
+    let mut scene = scene();
+    let name = format!("tributary/{}", Nonce::new(7));
+    let theirs = scene.provider.add_foreign(CREATED, &name, SHARED, "secret-9");
+    scene.provider.webhooks[0].owner = "hooks for more";
+
+    scene.converge();
+    scene.pass(200);
+
+    assert!(scene.ledger.by_id(&theirs).is_none(), "{:?}", scene.brief());
+    scene.check();
 }

@@ -62,6 +62,8 @@ struct Scene {
     ledger: SubscriptionState,
     memory: PlannerMemory,
     provider: Provider,
+    /// Segments of other connectors.
+    other_segments: BTreeSet<String>,
     /// Calls that were made, by name.
     calls: Vec<&'static str>,
     drawn: std::sync::atomic::AtomicU64,
@@ -106,6 +108,7 @@ impl Scene {
             memory: PlannerMemory::default(),
             provider: Provider::default(),
             calls: Vec::new(),
+            other_segments: BTreeSet::new(),
             drawn: 0.into(),
         };
         scene.hear();
@@ -123,6 +126,7 @@ impl Scene {
             ledger: &self.ledger,
             memory: &self.memory,
             rules: &self.rules,
+            other_segments: &self.other_segments,
             draw: &draw,
         })
     }

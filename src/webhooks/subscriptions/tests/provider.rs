@@ -24,6 +24,8 @@ pub(super) struct Webhook {
     pub(super) events: BTreeSet<String>,
     pub(super) state: State,
     pub(super) is_foreign: bool,
+    /// The connector in its description.
+    pub(super) owner: &'static str,
     /// Whether the receiver was asked for its echo.
     pub(super) is_echoed: bool,
     /// Calls that changed it.
@@ -71,6 +73,8 @@ pub(super) struct Provider {
     pub(super) unreadable: BTreeSet<String>,
     /// Refuses to enable.
     pub(super) never_enables: bool,
+    /// Lists hooks without names.
+    pub(super) nameless: bool,
     /// Names of events beside the usual.
     pub(super) more_events: BTreeSet<String>,
     numbers: u32,
@@ -94,6 +98,7 @@ impl Provider {
             events: BTreeSet::new(),
             state: State::Active,
             is_foreign: true,
+            owner: "hooks",
             is_echoed: true,
             touched: 0,
         });
@@ -173,6 +178,7 @@ impl Provider {
                         .collect(),
                     state: if is_hook { State::Active } else { State::Awaiting },
                     is_foreign: false,
+                    owner: "hooks",
                     is_echoed: !is_hook,
                     touched: 0,
                 });
@@ -223,7 +229,7 @@ impl Provider {
                     .webhooks
                     .iter()
                     .filter(|one| matches!(one.target, Target::Invoicing(_)) && one.lives());
-                CallOutcome::Listed(hooks.map(listed).collect())
+                CallOutcome::Listed(hooks.map(|hook| listed(hook, self.nameless)).collect())
             }
         }
     }
@@ -239,13 +245,13 @@ fn seen(webhook: &Webhook) -> WebhookSnapshot {
     }
 }
 
-fn listed(webhook: &Webhook) -> ListedHook {
+fn listed(webhook: &Webhook, is_nameless: bool) -> ListedHook {
     ListedHook {
         id: Some(webhook.id.clone()),
         target: Some(webhook.target),
         url: Some(webhook.url.clone()),
         paused: Some(webhook.state == State::Disabled),
-        name: Some(webhook.name.clone()),
-        description: Some(format!("hooks for {}", webhook.name)),
+        name: (!is_nameless).then(|| webhook.name.clone()),
+        description: (!is_nameless).then(|| format!("{} for {}", webhook.owner, webhook.name)),
     }
 }

@@ -9,6 +9,7 @@ mod invoicing;
 mod living;
 mod load;
 mod scene;
+mod sharing;
 mod takeover;
 
 use crate::support::harness::Test;
@@ -18,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         living::tests(),
         drawn::tests(),
         invoicing::tests(),
+        sharing::tests(),
         changing::tests(),
         takeover::tests(),
         crash::tests(),

@@ -129,12 +129,19 @@ impl SubscriptionScene {
 
     /// The ledger, followed by this process.
     pub(super) async fn ledger(&self) -> Result<FollowedLedger> {
+        self.ledger_of(CONNECTOR).await
+    }
+
+    /// The same for another connector with this prefix.
+    pub(super) async fn ledger_of(&self, connector: &'static str) -> Result<FollowedLedger> {
         let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
         let state_topics = StateTopics::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
         let (prefix, began) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now());
         loop {
             match state_topics.of(&prefix).await {
-                Ok(Some(handle)) => return Ok(FollowedLedger { handle, _state_topics: state_topics }),
+                Ok(Some(handle)) => {
+                    return Ok(FollowedLedger { handle, connector, _state_topics: state_topics });
+                }
                 _ if lost::fair(began) < LIMIT => sleep(STEP).await,
                 other => return Err(self.stage.workers[0].error(&format!("no ledger: {other:?}"))),
             }
@@ -152,20 +159,21 @@ impl SubscriptionScene {
 /// A ledger that this process follows.
 pub(super) struct FollowedLedger {
     handle: StateTopic,
+    connector: &'static str,
     _state_topics: StateTopics,
 }
 
 impl FollowedLedger {
     /// The present ledger.
     pub(super) fn now(&self) -> SubscriptionState {
-        self.handle.subscriptions(CONNECTOR)
+        self.handle.subscriptions(self.connector)
     }
 
     /// Requests to apply or remove.
     pub(super) async fn command(&self, number: u64, removed: bool) {
         let command = SubscriptionCommand { number, removed, at: Moment::now().micros() };
         let change = SubscriptionChange::Command(command);
-        self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
+        self.handle.put(&change.key(self.connector), change.value().as_ref()).await.unwrap();
     }
 
     /// Waits until this holds for the ledger.
